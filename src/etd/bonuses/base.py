@@ -1,0 +1,92 @@
+"""What an exploration bonus is: a frozen dataclass of hyperparameters with pure methods.
+
+Scoring a whole rollout at once is legal because acting never reads the bonus and the model stands still while the
+rollout is collected. T scores of one step equal one score of T steps.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import optax
+
+from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.blocks import NormKind
+from etd.nets.fit import adam, fit
+from etd.nets.model import Learner
+
+
+class BonusState(NamedTuple):
+    """Everything a bonus remembers, by lifetime."""
+
+    learner: Any = ()
+    """Its model, a Learner; changes only in ``improve``."""
+    memory: PyTree = ()
+    """Per environment, emptied where an episode ends, kept from rollout to rollout."""
+    extra: PyTree = ()
+    """Global to the run: moments, queues."""
+
+
+class Scored(NamedTuple):
+    """The bonus of a rollout."""
+
+    bonus: Array
+    """[T, N] before standardising and scaling"""
+    trace: PyTree
+    """What training needs again, such as the model's own recurrent states."""
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class Bonus(ABC):
+    """A bonus without a model. Those with one derive from LearnedBonus."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Optional rollout fields it reads: "features", "logits"."""
+
+    @abstractmethod
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState: ...
+
+    @abstractmethod
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        """The bonus of every step. Reads the model in eval mode and returns it untouched."""
+
+    def improve(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> tuple[BonusState, Metrics]:
+        """Train the model on the rollout; nothing to do without one."""
+        return state, {}
+
+
+@dataclass(frozen=True)
+class LearnedBonus(Bonus):
+    """A bonus whose model is fitted to every rollout by ``loss`` over ``examples``."""
+
+    learning_rate: float = 3e-4
+    epochs: int = 8
+    minibatch: int = 512
+    max_grad_norm: float = 0.5
+    norm: NormKind = "batch"
+    features: int = 64
+    """width of the trunk's embedding"""
+    latent: int = 256
+    """width of the heads' hidden layer"""
+
+    @abstractmethod
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> PyTree:
+        """Training examples, leading axis T*N."""
+
+    @abstractmethod
+    def loss(self, net: Any, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
+        """(scalar, metrics) of a minibatch; ``net`` is in training mode."""
+
+    def optimiser(self) -> optax.GradientTransformation:
+        return adam(self.learning_rate, self.max_grad_norm)
+
+    def improve(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> tuple[BonusState, Metrics]:
+        example_key, fit_key = jax.random.split(key)
+        rows = self.examples(state, rollout, trace, example_key)
+        learner: Learner = state.learner
+        learner, metrics = fit(self.loss, self.optimiser(), learner, rows, fit_key, self.epochs, self.minibatch)
+        return state._replace(learner=learner), metrics

@@ -1,0 +1,169 @@
+"""Distances between embeddings, the contrastive losses that teach them, and the aggregates that make a bonus of them.
+
+A distance maps x [A, D], y [B, D] to d(x_a -> y_b) [A, B]. An energy is what InfoNCE classifies with:
+f(x, y) = c(y) - d(x, y), where the potential c is zero except for "mrn+potential".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from etd.core.types import Array
+
+EPSILON = 1e-8
+"""Under the square root, so that d(s, s) = 1e-4 and its gradient is finite."""
+
+
+@jax.custom_vjp
+def euclidean(x: Array, y: Array) -> Array:
+    """sqrt(sum_i (x_i - y_i)^2 + 1e-8), from exact differences: a revisited state is exactly at the floor, which the
+    matrix-product identity would miss by rounding."""
+    return jnp.sqrt(_fold(lambda total, diff: total + diff * diff, x, y) + EPSILON)
+
+
+def _euclidean_forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    d = euclidean(x, y)
+    return d, (x, y, d)
+
+
+def _euclidean_backward(saved: tuple[Array, Array, Array], grad: Array) -> tuple[Array, Array]:
+    x, y, d = saved
+    pull = grad / d
+    return x * pull.sum(1)[:, None] - pull @ y, y * pull.sum(0)[:, None] - pull.T @ x
+
+
+euclidean.defvjp(_euclidean_forward, _euclidean_backward)
+
+
+@jax.custom_vjp
+def ascent(x: Array, y: Array) -> Array:
+    """max_i relu(x_i - y_i): the asymmetric half of MRN."""
+    return _fold(jnp.maximum, x, y)
+
+
+def _ascent_forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    top = ascent(x, y)
+    return top, (x, y, top)
+
+
+def _ascent_backward(saved: tuple[Array, Array, Array], grad: Array) -> tuple[Array, Array]:
+    # One coordinate at a time over [A, B], never an [A, B, D] block: 14 times faster than autodiff on two CPU cores.
+    x, y, top = saved
+    grad = jnp.where(top > 0, grad, 0)
+
+    def one(_: None, columns: tuple[Array, Array]) -> tuple[None, tuple[Array, Array]]:
+        a, b = columns
+        pull = jnp.where(a[:, None] - b == top, grad, 0)
+        return None, (pull.sum(1), -pull.sum(0))
+
+    _, (grad_x, grad_y) = jax.lax.scan(one, None, (x.T, y.T))
+    return grad_x.T, grad_y.T
+
+
+ascent.defvjp(_ascent_forward, _ascent_backward)
+
+
+def _fold(combine: Callable[[Array, Array], Array], x: Array, y: Array) -> Array:
+    """combine(... combine(0, x_0 - y_0) ..., x_D - y_D) over [A, B]; unrolled, so that it fuses into one loop."""
+    total = jnp.zeros((x.shape[0], y.shape[0]), x.dtype)
+    for a, b in zip(x.T, y.T, strict=True):
+        total = combine(total, a[:, None] - b)
+    return total
+
+
+def mrn(x: Array, y: Array) -> Array:
+    """The metric residual network: max_{i < D/2} relu(x_i - y_i) + ||x - y|| over the other half. A quasimetric."""
+    half = x.shape[-1] // 2
+    return ascent(x[:, :half], y[:, :half]) + euclidean(x[:, half:], y[:, half:])
+
+
+def mrn_symmetric(x: Array, y: Array) -> Array:
+    """MRN without its asymmetric half."""
+    half = x.shape[-1] // 2
+    return euclidean(x[:, half:], y[:, half:])
+
+
+def cosine(x: Array, y: Array) -> Array:
+    """Minus the cosine of the angle; not a metric."""
+
+    def unit(z: Array) -> Array:
+        return z * jax.lax.rsqrt((z * z).sum(-1, keepdims=True) + EPSILON)
+
+    return -unit(x) @ unit(y).T
+
+
+def dot(x: Array, y: Array) -> Array:
+    """Minus the inner product; not a metric."""
+    return -x @ y.T
+
+
+DISTANCES: dict[str, Callable[[Array, Array], Array]] = {
+    "mrn+potential": mrn,
+    "mrn": mrn,
+    "l2": euclidean,
+    "cos": cosine,
+    "dot": dot,
+}
+
+
+def forward(logits: Array) -> Array:
+    """-E log softmax_j f(x_i, y_j) at j = i: which future belongs to this state?"""
+    return (jax.nn.logsumexp(logits, 1) - jnp.diagonal(logits)).mean()
+
+
+def backward(logits: Array) -> Array:
+    """-E log softmax_i f(x_i, y_j) at i = j: which state belongs to this future?"""
+    return forward(logits.T)
+
+
+def symmetric(logits: Array) -> Array:
+    """The mean of both directions."""
+    return (forward(logits) + backward(logits)) / 2
+
+
+LOSSES: dict[str, Callable[[Array], Array]] = {"symmetric": symmetric, "forward": forward, "backward": backward}
+
+
+def _least(distance: Array, stored: Array, count: int) -> Array:
+    """The ``count`` smallest distances to stored entries, ascending; +inf beyond what is stored. [B, count]"""
+    masked = jnp.where(stored, distance, jnp.inf).T
+    return -jax.lax.top_k(-masked, min(count, masked.shape[1]))[0]
+
+
+def minimum(distance: Array, stored: Array) -> Array:
+    """The nearest stored entry. Like all aggregates: distance, stored [A, B] to [B]."""
+    return jnp.where(stored, distance, jnp.inf).min(0)
+
+
+def quantile10(distance: Array, stored: Array) -> Array:
+    """The 0.1-quantile over stored entries, linearly interpolated."""
+    ordered = jnp.sort(jnp.where(stored, distance, jnp.inf), 0)
+    place = 0.1 * (stored.sum(0) - 1)
+    below = jnp.floor(place).astype(jnp.int32)
+    low = jnp.take_along_axis(ordered, below[None], 0)[0]
+    high = jnp.take_along_axis(ordered, jnp.ceil(place).astype(jnp.int32)[None], 0)[0]
+    return low + (place - below) * (high - low)
+
+
+def knn10(distance: Array, stored: Array) -> Array:
+    """The 10th nearest stored entry, or the farthest of fewer."""
+    least = _least(distance, stored, 10)
+    return jnp.where(jnp.isfinite(least), least, -jnp.inf).max(1)
+
+
+def knn10avg(distance: Array, stored: Array) -> Array:
+    """The mean of the 10 nearest stored entries, or of fewer."""
+    least = _least(distance, stored, 10)
+    found = jnp.isfinite(least)
+    return jnp.where(found, least, 0).sum(1) / found.sum(1)
+
+
+AGGREGATES: dict[str, Callable[[Array, Array], Array]] = {
+    "min": minimum,
+    "quantile10": quantile10,
+    "knn10": knn10,
+    "knn10avg": knn10avg,
+}

@@ -1,0 +1,133 @@
+"""Episodic Novelty through Temporal Distance (Jiang et al., ICLR 2025).
+
+    b(s_{t+1}) = min_{k <= t} d(s_k, s_{t+1})
+
+over the states of this episode, where d is a quasimetric learned by contrasting states with their own futures: the
+energy f(x, y) = c(y) - d(x, y), fitted by the symmetrised InfoNCE loss, is optimal where d is the successor distance
+log p(y|y) - log p(y|x). The potential c serves learning only.
+
+What is scored is the true successor of each step; at an episode's end that is its last observation, not the next
+episode's first as in the authors' code, which pays for ending an episode. As there, the memory keeps the trunk's
+features as they were when seen, and the encoder is applied anew with today's weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from etd.bonuses import energies, futures, memory
+from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.blocks import Block, NormKind, linear
+from etd.nets.model import create
+from etd.nets.trunks import trunk
+
+
+class Pair(NamedTuple):
+    """A state and one from its future; leading axis T*N or B."""
+
+    obs: Array
+    future: Array
+
+
+class DistanceNet(nnx.Module):
+    """Trunk features [B, F], from them an embedding [B, D] for the distance and a potential [B]."""
+
+    def __init__(
+        self, spec: EnvSpec, features: int, latent: int, embedding: int, norm: NormKind, rngs: nnx.Rngs
+    ) -> None:
+        self.trunk = trunk(spec, features, norm, rngs)
+        self.hidden = Block(features, latent, norm, rngs)
+        self.embedding = linear(latent, embedding, rngs)
+        self.potential_hidden = Block(features, latent, norm, rngs)
+        self.potential_out = linear(latent, 1, rngs)
+
+    def encode(self, features: Array) -> Array:
+        return self.embedding(self.hidden(features))
+
+    def potential(self, features: Array) -> Array:
+        return self.potential_out(self.potential_hidden(features))[..., 0]
+
+
+@dataclass(frozen=True)
+class ETD(LearnedBonus):
+    """The paper's bonus; its ablations are fields."""
+
+    embedding: int = 64
+    """width D of the embedding that distances are measured in"""
+    discount: float = 0.99
+    """of the futures: the distance is that of the successor measure with this discount"""
+    energy: Literal["mrn+potential", "mrn", "l2", "cos", "dot"] = "mrn+potential"
+    objective: Literal["symmetric", "forward", "backward"] = "symmetric"
+    aggregate: Literal["min", "quantile10", "knn10", "knn10avg"] = "min"
+    symmetric: bool = False
+    """drop MRN's asymmetric half"""
+
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        def build(rngs: nnx.Rngs) -> DistanceNet:
+            return DistanceNet(spec, self.features, self.latent, self.embedding, self.norm, rngs)
+
+        seen = memory.empty(num_envs, spec.max_steps + 1, self.features)
+        return BonusState(create(build, self.optimiser(), key), seen)
+
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        net: DistanceNet = state.learner.net()
+        present, after = _features(net, rollout.obs[:-1]), _features(net, rollout.next_obs)
+        past = net.encode(memory.candidates(state.memory, present))
+        stored = memory.stored(state.memory, rollout.done)
+        bonus = self._nearest(past, net.encode(after), stored)
+        seen = memory.remember(state.memory, present, after[-1], rollout.done)
+        filled = seen.count.max() / seen.values.shape[1]
+        return state._replace(memory=seen), Scored(bonus, (), {"memory_filled": filled})
+
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Pair:
+        steps, num_envs = rollout.done.shape
+        future = futures.sample(key, rollout.done, self.discount)
+        index = (future * num_envs + jnp.arange(num_envs)).reshape(-1)
+        rows = rollout.next_obs.reshape(steps * num_envs, -1)
+        shape = rollout.next_obs.shape[2:]
+        return Pair(rollout.obs[:-1].reshape(-1, *shape), rows[index].reshape(-1, *shape))
+
+    def loss(self, net: DistanceNet, batch: Pair, key: Key) -> tuple[Array, Metrics]:
+        features = net.trunk(jnp.concatenate(batch))
+        x, y = jnp.split(net.encode(features), 2)
+        logits = -self.distance(x, y)
+        if self.energy == "mrn+potential":
+            logits += net.potential(jnp.split(features, 2)[1])
+        accuracy = (logits.argmax(1) == jnp.arange(len(x))).mean()
+        return energies.LOSSES[self.objective](logits), {"accuracy": accuracy}
+
+    def distance(self, x: Array, y: Array) -> Array:
+        """d(x_a -> y_b) [A, B] of embeddings x [A, D], y [B, D]."""
+        if self.symmetric and self.energy.startswith("mrn"):
+            return energies.mrn_symmetric(x, y)
+        return energies.DISTANCES[self.energy](x, y)
+
+    def _nearest(self, past: Array, after: Array, stored: Array) -> Array:
+        """Aggregate d(past -> after) over what is stored: [N, L+T, D], [T, N, D], [T, N, L+T] to [T, N].
+
+        In blocks of time, so that the [T, L+T] table of distances never exists whole.
+        """
+        aggregate = energies.AGGREGATES[self.aggregate]
+
+        def one_env(past: Array, after: Array, stored: Array) -> Array:
+            return aggregate(self.distance(past, after), stored.T)
+
+        def block(rows: tuple[Array, Array]) -> Array:
+            return jax.vmap(one_env, (0, 1, 1), 1)(past, *rows)
+
+        steps = after.shape[0]
+        size = math.gcd(steps, 32)
+        blocks = jax.tree.map(lambda x: x.reshape(steps // size, size, *x.shape[1:]), (after, stored))
+        return jax.lax.map(block, blocks).reshape(steps, -1)
+
+
+def _features(net: DistanceNet, obs: Array) -> Array:
+    """Trunk features of [T, N, ...] observations: [T, N, F]."""
+    return net.trunk(obs.reshape(-1, *obs.shape[2:])).reshape(*obs.shape[:2], -1)

@@ -1,0 +1,42 @@
+"""Positive pairs for contrastive learning: a state and a state from its own future."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from etd.core.types import Array, Key
+
+
+def steps_left(done: Array) -> Array:
+    """How many successors of step t the rollout holds within t's episode, its own included: [T, N] in 1..T."""
+    steps = done.shape[0]
+    time = jnp.arange(steps)[:, None]
+    last = jax.lax.cummin(jnp.where(done, time, steps - 1), 0, reverse=True)
+    return last - time + 1
+
+
+def truncated_geometric(key: Key, limit: Array, discount: float) -> Array:
+    """k on {1 .. limit} with P(k) = (1 - g) g^(k-1) / (1 - g^limit), by inverting its distribution function."""
+    u = jax.random.uniform(key, limit.shape)
+    if discount == 0.0:
+        return jnp.ones_like(limit)
+    if discount == 1.0:
+        return 1 + jnp.floor(u * limit).astype(limit.dtype)
+    log_discount = math.log(discount)
+    mass = -jnp.expm1(limit * log_discount)
+    k = jnp.ceil(jnp.log1p(-mass * u) / log_discount)
+    return jnp.clip(k.astype(limit.dtype), 1, limit)
+
+
+def sample(key: Key, done: Array, discount: float) -> Array:
+    """For every step t one index t' >= t such that next_obs[t'] is k = t' - t + 1 steps ahead of obs[t]: [T, N].
+
+    k is geometric, renormalised on what is left of the episode in this rollout, so a pair never crosses an episode's
+    end. The true last observation of an episode is a possible future; the authors' code cannot sample it, although it
+    is scored.
+    """
+    ahead = truncated_geometric(key, steps_left(done), discount)
+    return jnp.arange(done.shape[0])[:, None] + ahead - 1

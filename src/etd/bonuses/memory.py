@@ -1,0 +1,73 @@
+"""Episodic memory: what an environment has seen since its episode began.
+
+The rule, step by step: if the memory is empty, store the present observation; compare the next one with everything
+stored; store it; empty the memory if the episode ended. Since storing never depends on the comparison, a whole rollout
+follows in one pass: the entries of step t are the carried ones, if its episode came over from the last rollout, and the
+rollout's own observations j <= t of the same episode.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from etd.core.types import Array
+
+
+class Memory(NamedTuple):
+    """Entries of every environment, oldest first."""
+
+    values: Array
+    """[N, L, D]"""
+    count: Array
+    """[N] int32"""
+
+
+def empty(num_envs: int, capacity: int, size: int) -> Memory:
+    """``capacity`` = max_steps + 1 holds every state of the longest episode."""
+    return Memory(jnp.zeros((num_envs, capacity, size)), jnp.zeros(num_envs, jnp.int32))
+
+
+def candidates(memory: Memory, present: Array) -> Array:
+    """All that a step of this rollout may be compared with: [N, L+T, D] from ``present`` [T, N, D]."""
+    return jnp.concatenate([memory.values, present.swapaxes(0, 1)], 1)
+
+
+def stored(memory: Memory, done: Array) -> Array:
+    """Which candidates are in memory at each step: [T, N, L+T] bool."""
+    steps, capacity = done.shape[0], memory.values.shape[1]
+    episode = _episode(done)
+    time = jnp.arange(steps)
+    carried = (episode == 0)[:, :, None] & (jnp.arange(capacity) < memory.count[:, None])
+    fresh = _fresh(memory, steps)
+    same = episode[:, :, None] == episode.T
+    return jnp.concatenate([carried, same & (time[:, None, None] >= time) & fresh], 2)
+
+
+def remember(memory: Memory, present: Array, last: Array, done: Array) -> Memory:
+    """The memory after the rollout; ``present`` [T, N, D], ``last`` [N, D] the final successor."""
+    steps, capacity = done.shape[0], memory.values.shape[1]
+    episode = _episode(done)
+    ongoing = episode[-1]
+    rows = jnp.concatenate([present, last[None]]).swapaxes(0, 1)
+    # Slot k holds the carried entry k, then the rollout's rows from the first one that is not in memory yet.
+    keep = jnp.where(ongoing == 0, memory.count, 0)
+    first = jnp.where(ongoing == 0, (memory.count > 0).astype(jnp.int32), (episode < ongoing).sum(0))
+    slot = jnp.arange(capacity)
+    source = jnp.clip(slot - keep[:, None] + first[:, None], 0, steps)
+    new = jnp.take_along_axis(rows, source[:, :, None], 1)
+    values = jnp.where((slot < keep[:, None])[:, :, None], memory.values, new)
+    count = jnp.where(done[-1], 0, keep + steps + 1 - first)
+    return Memory(values, count)
+
+
+def _episode(done: Array) -> Array:
+    """[T, N] number of the episode that each step belongs to, counted within the rollout."""
+    ended = jnp.cumsum(done, 0)
+    return ended - done
+
+
+def _fresh(memory: Memory, steps: int) -> Array:
+    """[N, T] False for row 0 where it is already the carried memory's last entry."""
+    return ~((jnp.arange(steps) == 0) & (memory.count > 0)[:, None])

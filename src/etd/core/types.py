@@ -1,0 +1,105 @@
+"""The types every other package speaks in.
+
+Axis letters, here and everywhere: S seeds, T rollout steps, N environments, B minibatch, L memory capacity,
+D embedding, F policy features, H recurrent state. Shapes stand in brackets; a type holds one seed unless it says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+
+Array: TypeAlias = jax.Array
+Key: TypeAlias = jax.Array
+PyTree: TypeAlias = Any
+Metrics: TypeAlias = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Actions 0 .. n-1."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """Real vectors of ``size`` coordinates, each in [low, high]."""
+
+    size: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What networks and bonuses may know of an environment; hashable, so it can be static under jit."""
+
+    name: str
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    obs_high: float
+    """The largest value of an image code (255 for bytes). Images are divided by it before the first layer."""
+    action: Discrete | Box
+    max_steps: int
+    """No episode is longer, so an episodic memory of ``max_steps + 1`` entries cannot overflow."""
+    shortest: int
+    """No episode is shorter, which bounds how many level starts a rollout can use up."""
+    kind: Literal["grid", "pixels", "vector"]
+
+    @property
+    def obs_size(self) -> int:
+        return int(np.prod(self.obs_shape))
+
+
+class Transition(NamedTuple):
+    """What one step of one environment yields; leaves gain leading axes [N] or [T, N] when stacked."""
+
+    next_obs: Array
+    """The true successor observation, also where the episode ends."""
+    reward: Array
+    """[] float32"""
+    terminated: Array
+    """[] bool: the task ended the episode."""
+    truncated: Array
+    """[] bool: the step limit ended it. Both may be true on the last step."""
+    fingerprint: Array
+    """[] uint32 naming the full state reached, for counting distinct states."""
+
+    @property
+    def done(self) -> Array:
+        return self.terminated | self.truncated
+
+
+class Rollout(NamedTuple):
+    """T steps of N environments under one policy, time-major."""
+
+    obs: Array
+    """[T+1, N, ...] what the policy saw; obs[t+1] is the next episode's first observation where step t ended one."""
+    step: Transition
+    """[T, N, ...]"""
+    action: Array
+    """[T, N] or [T, N, size], before any clipping to the action box."""
+    log_prob: Array
+    """[T, N]"""
+    value: Array
+    """[T+1, N]"""
+    hidden: Array
+    """[T+1, N, H] recurrent state before each observation; zero at an episode's first."""
+    features: Array | None = None
+    """[T+1, N, F] the policy's embedding of obs; kept only for bonuses that need it."""
+    logits: Array | None = None
+    """[T, N, A] action logits; kept only for bonuses that need them."""
+
+    @property
+    def done(self) -> Array:
+        """[T, N]"""
+        return self.step.done
+
+    @property
+    def next_obs(self) -> Array:
+        """[T, N, ...]"""
+        return self.step.next_obs

@@ -1,0 +1,42 @@
+"""The one loop of epochs and minibatches, used by PPO and by every bonus."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from etd.core.types import Array, Key, Metrics, PyTree
+from etd.nets.model import Learner, Loss, descend
+
+
+def adam(learning_rate: float, max_grad_norm: float) -> optax.GradientTransformation:
+    """Adam with the paper's epsilon behind a clip of the global gradient norm."""
+    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
+
+
+def fit(
+    loss: Loss,
+    optimiser: optax.GradientTransformation,
+    learner: Learner,
+    examples: PyTree,
+    key: Key,
+    epochs: int,
+    minibatch: int,
+) -> tuple[Learner, Metrics]:
+    """Descend ``loss`` over ``epochs`` fresh permutations of ``examples`` (leading axis T*N) in minibatches.
+
+    Metrics are means over all minibatches.
+    """
+    count = jax.tree.leaves(examples)[0].shape[0]
+    batches = count // minibatch
+
+    def update(learner: Learner, order_and_key: tuple[Array, Key]) -> tuple[Learner, Metrics]:
+        order, key = order_and_key
+        return descend(learner, optimiser, loss, jax.tree.map(lambda leaf: leaf[order], examples), key)
+
+    order_key, loss_key = jax.random.split(key)
+    orders = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(order_key, epochs))
+    orders = orders.reshape(epochs * batches, minibatch)
+    learner, metrics = jax.lax.scan(update, learner, (orders, jax.random.split(loss_key, epochs * batches)))
+    return learner, jax.tree.map(jnp.mean, metrics)

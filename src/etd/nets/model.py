@@ -1,0 +1,71 @@
+"""Where flax.nnx modules become pure arrays and back. No other file splits or merges a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import optax
+from flax import nnx
+
+from etd.core.types import Key, PyTree
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learner:
+    """A network under training: its structure (static) and its arrays, by lifetime."""
+
+    graph: Any = field(metadata={"static": True})
+    params: PyTree
+    """Moved by the optimiser."""
+    stats: PyTree
+    """BatchNorm's running statistics, moved by training-mode forward passes."""
+    opt: PyTree
+    """The optimiser's own state."""
+
+    def net(self) -> Any:
+        """The module in eval mode. What it computes cannot change this learner."""
+        return _merge(self.graph, self.params, self.stats, training=False)
+
+    def size(self) -> int:
+        """How many trainable numbers."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
+
+Loss = Callable[[Any, PyTree, Key], tuple[jax.Array, dict[str, jax.Array]]]
+"""(module in training mode, minibatch, key) -> (scalar, metrics)."""
+
+
+def create(build: Callable[[nnx.Rngs], nnx.Module], optimiser: optax.GradientTransformation, key: Key) -> Learner:
+    """A fresh learner of the module that ``build`` makes."""
+    graph, params, stats = nnx.split(build(nnx.Rngs(params=key)), nnx.Param, nnx.BatchStat)
+    params, stats = nnx.to_pure_dict(params), nnx.to_pure_dict(stats)
+    return Learner(graph, params, stats, optimiser.init(params))
+
+
+def descend(
+    learner: Learner, optimiser: optax.GradientTransformation, loss: Loss, batch: PyTree, key: Key
+) -> tuple[Learner, dict[str, jax.Array]]:
+    """One optimiser step on one minibatch."""
+
+    def objective(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
+        net = _merge(learner.graph, params, learner.stats, training=True)
+        value, metrics = loss(net, batch, key)
+        stats = nnx.to_pure_dict(nnx.state(net, nnx.BatchStat))
+        return value, (stats, metrics)
+
+    (value, (stats, metrics)), grads = jax.value_and_grad(objective, has_aux=True)(learner.params)
+    updates, opt = optimiser.update(grads, learner.opt, learner.params)
+    params = optax.apply_updates(learner.params, updates)
+    learner = replace(learner, params=params, stats=stats, opt=opt)
+    return learner, {"loss": value, "grad_norm": optax.global_norm(grads), **metrics}
+
+
+def _merge(graph: Any, params: PyTree, stats: PyTree, training: bool) -> Any:
+    # copy=True gives variables of the present trace: nnx refuses to mutate those of an outer one (BatchNorm does).
+    net = nnx.merge(graph, nnx.State(params), nnx.State(stats), copy=True)
+    net.set_attributes(training=training, raise_if_not_found=False)
+    return net

@@ -1,0 +1,77 @@
+"""Acting: T steps of N environments under the present policy, inside one compiled scan."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from etd.agent.policy import ActorCritic, Output
+from etd.core.keys import named
+from etd.core.types import Array, Box, Discrete, Key, Rollout, Transition
+from etd.envs import autoreset
+from etd.envs.autoreset import Envs, Pool
+from etd.envs.base import DeviceEnv
+from etd.nets.heads import action_noise
+from etd.nets.model import Learner
+
+
+def to_env(action: Array, space: Discrete | Box) -> Array:
+    """Only the environment sees a clipped action; the rollout keeps what the policy drew."""
+    return jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
+
+
+def collect(
+    env: DeviceEnv,
+    learner: Learner,
+    envs: Envs,
+    hidden: Array,
+    pool: Pool,
+    steps: int,
+    key: Key,
+    keep: frozenset[str],
+    greedy: bool = False,
+) -> tuple[Envs, Array, Rollout]:
+    """The environments and recurrent states [N, H] afterwards, and the Rollout. ``keep`` names its optional fields.
+
+    Without noise a policy's sample is its likeliest action: that is ``greedy``.
+    """
+    net: ActorCritic = learner.net()
+    space = env.spec.action
+    noise = action_noise(named(key, "action"), space, (steps, hidden.shape[0]))
+    noise = jnp.zeros_like(noise) if greedy else noise
+    step_keys = jax.random.split(named(key, "env"), steps)
+
+    def advance(carry: tuple[Envs, Array], now: tuple[Array, Key]) -> tuple[tuple[Envs, Array], dict[str, Array]]:
+        (envs, hidden), (noise, step_key) = carry, now
+        out: Output = net(envs.now.obs, hidden)
+        action = out.policy.sample(noise)
+        after, transition = autoreset.step(env, pool, envs, to_env(action, space), step_key)
+        row = {
+            "obs": envs.now.obs,
+            "step": transition,
+            "action": action,
+            "log_prob": out.policy.log_prob(action),
+            "value": out.value,
+            "hidden": hidden,
+            "features": out.features,
+            "logits": out.policy.logits,
+        }
+        dropped = {"features", "logits"} - keep
+        row = {name: value for name, value in row.items() if name not in dropped}
+        return (after, forget(out.hidden, transition)), row
+
+    (envs, hidden), rows = jax.lax.scan(advance, (envs, hidden), (noise, step_keys))
+    last = net(envs.now.obs, hidden)
+    ends = {"obs": envs.now.obs, "value": last.value, "hidden": hidden, "features": last.features}
+    for name in ends.keys() & rows.keys():
+        rows[name] = jnp.concatenate([rows[name], ends[name][None]])
+    return envs, hidden, Rollout(**rows)
+
+
+def forget(hidden: Array, transition: Transition) -> Array:
+    """A new episode starts from a zero recurrent state."""
+    return jnp.where(transition.done[:, None], 0.0, hidden)
+
+
+def first_hidden(features: int, num_envs: int) -> Array:
+    return jnp.zeros((num_envs, features))

@@ -1,0 +1,40 @@
+"""An experiment: everything that decides a run's numbers, in one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from etd.agent.ppo import PPO
+from etd.bonuses import ETD, Bonus
+from etd.envs import Task
+from etd.train.reward import Mix
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The defaults are the paper's for DoorKey, MultiRoom and KeyCorridor."""
+
+    env: Task = field(default_factory=Task)
+    bonus: Bonus = field(default_factory=ETD)
+    ppo: PPO = field(default_factory=PPO)
+    mix: Mix = field(default_factory=Mix)
+    steps: int = 500_000
+    """environment steps per seed, rounded up to whole iterations"""
+    num_envs: int = 16
+    rollout: int = 512
+    """steps of each environment per iteration"""
+    seed: int = 0
+    """the first seed; the others follow"""
+    seeds: int = 1
+    """independent agents, trained together as one batch"""
+    precision: Literal["float32", "tensorfloat32"] = "float32"
+    """of matrix products on a GPU; tensorfloat32 keeps 10 bits of mantissa and is faster"""
+
+    @property
+    def steps_per_iteration(self) -> int:
+        return self.num_envs * self.rollout
+
+    @property
+    def iterations(self) -> int:
+        return -(-self.steps // self.steps_per_iteration)

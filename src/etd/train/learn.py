@@ -1,0 +1,105 @@
+"""One training iteration of one seed, forward only: act, score, mix, improve the model, improve the policy, record."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from etd.bonuses import BonusState
+from etd.core.keys import named
+from etd.core.moments import Moments
+from etd.core.types import Array, Key, Metrics, PyTree, Rollout
+from etd.envs import autoreset
+from etd.envs.autoreset import Envs
+from etd.envs.base import DeviceEnv
+from etd.nets.model import Learner
+from etd.train import ledger as ledgers
+from etd.train.collect import collect, first_hidden
+from etd.train.experiment import Experiment
+from etd.train.ledger import Ledger
+
+
+class Minds(NamedTuple):
+    """All that learning changes."""
+
+    policy: Learner
+    bonus: BonusState
+    bonus_moments: Moments
+    advantage_moments: Moments
+    ledger: Ledger
+
+
+class TrainState(NamedTuple):
+    """A run's whole state; two runs with equal states continue equally."""
+
+    key: Key
+    """[] the seed's root key, never changed: every key is derived from it by name and iteration"""
+    iteration: Array
+    """[] int32"""
+    alive: Array
+    """[] bool: False once a loss was not finite; the seed then stands still"""
+    minds: Minds
+    envs: Envs
+    hidden: Array
+    """[N, H]"""
+
+
+def init(experiment: Experiment, env: DeviceEnv, key: Key) -> TrainState:
+    spec, num_envs, ppo = env.spec, experiment.num_envs, experiment.ppo
+    minds = Minds(
+        ppo.init(named(key, "policy"), spec),
+        experiment.bonus.init(named(key, "bonus"), spec, num_envs),
+        Moments.start(),
+        Moments.start((num_envs,)),
+        ledgers.start(num_envs),
+    )
+    envs = autoreset.begin(env, key, num_envs)
+    hidden = first_hidden(ppo.features, num_envs)
+    return TrainState(key, jnp.zeros((), jnp.int32), jnp.ones((), bool), minds, envs, hidden)
+
+
+def iterate(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[TrainState, Metrics]:
+    """Collect a rollout and learn from it. A seed whose loss is not finite keeps its last good state."""
+    key = named(state.key, "iteration", state.iteration)
+    size = autoreset.pool_size(env.spec, experiment.rollout)
+    pool = autoreset.generate(env, state.key, state.envs, size)
+    envs, hidden, rollout = collect(
+        env, state.minds.policy, state.envs, state.hidden, pool, experiment.rollout, key, experiment.bonus.needs
+    )
+    minds, metrics = learn(experiment, state.minds, rollout, state.iteration, key)
+    finite = jnp.stack([jnp.isfinite(metrics[name]) for name in metrics if name.endswith("loss")]).all()
+    alive = state.alive & finite
+    new = TrainState(state.key, state.iteration + 1, alive, minds, envs, hidden)
+    kept = _choose(alive, new, state._replace(iteration=state.iteration + 1, alive=alive))
+    return kept, {**metrics, "alive": alive}
+
+
+def learn(experiment: Experiment, minds: Minds, rollout: Rollout, iteration: Array, key: Key) -> tuple[Minds, Metrics]:
+    """Everything after acting; the same for every kind of environment."""
+    bonus, ppo = experiment.bonus, experiment.ppo
+    bonus_state, scored = bonus.score(minds.bonus, rollout, named(key, "score"))
+    bonus_moments, reward = experiment.mix(minds.bonus_moments, rollout.step.reward, scored.bonus)
+    bonus_state, model_metrics = bonus.improve(bonus_state, rollout, scored.trace, named(key, "model"))
+    policy, advantage_moments, ppo_metrics = ppo.improve(
+        minds.policy, minds.advantage_moments, rollout, reward, named(key, "ppo")
+    )
+    step = (iteration + 1) * experiment.steps_per_iteration
+    ledger, episode_metrics = ledgers.record(minds.ledger, rollout, step)
+    metrics = {
+        "step": step,
+        **episode_metrics,
+        "bonus_mean": scored.bonus.mean(),
+        "bonus_std": scored.bonus.std(),
+        "bonus_max": scored.bonus.max(),
+        "bonus_scale": jnp.sqrt(bonus_moments.var),
+        **scored.metrics,
+        **{f"model_{name}": value for name, value in model_metrics.items()},
+        **{f"ppo_{name}": value for name, value in ppo_metrics.items()},
+    }
+    return Minds(policy, bonus_state, bonus_moments, advantage_moments, ledger), metrics
+
+
+def _choose(condition: Array, new: PyTree, old: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jax.lax.select(jnp.broadcast_to(condition, jnp.shape(a)), a, b), new, old)

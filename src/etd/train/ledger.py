@@ -1,0 +1,93 @@
+"""Episode statistics, kept on the device: what curves show and what a user asks when the reward stays at zero."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from etd.core.types import Array, Metrics, Rollout
+
+WINDOW = 100
+"""Episodes averaged in the learning curves, as in the paper's."""
+SEEN_BITS = 1 << 18
+
+
+class Ledger(NamedTuple):
+    """Sums of the running episodes, the last WINDOW finished ones, and what was ever seen."""
+
+    running: Array
+    """[2, N] return and length so far of each running episode"""
+    recent: Array
+    """[3, WINDOW] return, length and success of the last episodes, oldest first; NaN where none finished yet"""
+    episodes: Array
+    """[] int32"""
+    seen: Array
+    """[SEEN_BITS] bool: a state's fingerprint marks one"""
+    first_success: Array
+    """[] int32 environment step at the end of the rollout with the first success, or -1"""
+
+
+def start(num_envs: int) -> Ledger:
+    return Ledger(
+        jnp.zeros((2, num_envs)),
+        jnp.full((3, WINDOW), jnp.nan),
+        jnp.zeros((), jnp.int32),
+        jnp.zeros(SEEN_BITS, bool),
+        jnp.full((), -1, jnp.int32),
+    )
+
+
+def record(ledger: Ledger, rollout: Rollout, step: Array) -> tuple[Ledger, Metrics]:
+    """Enter a rollout that ends at environment step ``step``."""
+    done = rollout.done
+    sums = _episode_sums(ledger.running, rollout)
+    # A success is an episode that the task itself ended with a reward, be it on the last allowed step.
+    success = rollout.step.terminated & (rollout.step.reward > 0)
+    finished = jnp.concatenate([sums, success[None].astype(jnp.float32)]).reshape(3, -1)
+    recent = _append(ledger.recent, finished, done.reshape(-1))
+    running = jnp.where(done[-1], 0.0, sums[:, -1])
+    seen = ledger.seen.at[rollout.step.fingerprint.reshape(-1) % SEEN_BITS].set(True)
+    first = jnp.where((ledger.first_success < 0) & success.any(), step, ledger.first_success)
+    ledger = Ledger(running, recent, ledger.episodes + done.sum(), seen, first)
+    mean = jnp.nanmean(recent, 1)
+    metrics = {
+        "return": mean[0],
+        "length": mean[1],
+        "success": mean[2],
+        "episodes": ledger.episodes,
+        "states": _distinct(seen),
+        "first_success": first,
+    }
+    return ledger, metrics
+
+
+def _episode_sums(running: Array, rollout: Rollout) -> Array:
+    """[2, T, N] return and length of each step's episode up to and with that step."""
+    reward = rollout.step.reward
+    terms = jnp.stack([reward, jnp.ones_like(reward)])
+    terms = terms.at[:, 0].add(running)
+    begins = jnp.concatenate([jnp.zeros_like(rollout.done[:1]), rollout.done[:-1]])
+    begins = jnp.broadcast_to(begins, terms.shape)
+
+    def join(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+        # A sum that starts over wherever an episode begins.
+        return left[0] | right[0], jnp.where(right[0], right[1], left[1] + right[1])
+
+    return jax.lax.associative_scan(join, (begins, terms), axis=1)[1]
+
+
+def _append(recent: Array, values: Array, chosen: Array) -> Array:
+    """The last WINDOW of ``recent`` followed by the chosen columns of ``values`` [3, T*N]."""
+    columns = jnp.concatenate([recent, values], 1)
+    valid = jnp.concatenate([~jnp.isnan(recent[0]), chosen])
+    from_end = jnp.cumsum(valid[::-1])[::-1]
+    slot = jnp.where(valid & (from_end <= WINDOW), WINDOW - from_end, WINDOW)
+    return jnp.full_like(recent, jnp.nan).at[:, slot].set(columns, mode="drop")
+
+
+def _distinct(seen: Array) -> Array:
+    """How many distinct fingerprints set these bits, by linear counting; within 1 % up to twice SEEN_BITS."""
+    empty = jnp.maximum((~seen).sum(), 1)
+    return SEEN_BITS * jnp.log(SEEN_BITS / empty)

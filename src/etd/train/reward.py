@@ -1,0 +1,25 @@
+"""How the bonus joins the environment's reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etd.core.moments import Moments
+from etd.core.types import Array
+
+
+@dataclass(frozen=True)
+class Mix:
+    """r = extrinsic r_env + intrinsic b', where b' is the bonus standardised by its decayed moments."""
+
+    extrinsic: float = 1.0
+    intrinsic: float = 1e-2
+    """the paper's beta"""
+    momentum: float = 0.9
+    standardise: bool = True
+
+    def __call__(self, moments: Moments, reward: Array, bonus: Array) -> tuple[Moments, Array]:
+        """([], [T, N], [T, N]) to the moments after this rollout and the reward to learn from, [T, N]."""
+        moments = moments.update(bonus, self.momentum)
+        scaled = moments.standardise(bonus) if self.standardise else bonus
+        return moments, self.extrinsic * reward + self.intrinsic * scaled
