@@ -8,8 +8,9 @@ from functools import lru_cache, partial
 import jax
 import jax.numpy as jnp
 
-from etd.core.types import Metrics, PyTree
+from etd.core.types import Key, Metrics, PyTree
 from etd.train import learn
+from etd.train.evaluate import Episodes, play
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
 
@@ -27,17 +28,26 @@ def starter(experiment: Experiment) -> Callable[[], TrainState]:
 
 
 @lru_cache(maxsize=8)
-def advancer(experiment: Experiment, iterations: int) -> Callable[[TrainState], tuple[TrainState, Metrics]]:
-    """A compiled function: the state after ``iterations``, and their metrics [iterations, S]. It consumes its input."""
+def advancer(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState, Metrics]]:
+    """A compiled function: the state after one iteration, and its metrics [S]. It consumes its input.
+
+    One iteration a call, not a scan over many: XLA treats loops of different lengths differently, down to the last
+    bit, and a resumed run must continue exactly wherever it was cut. The call costs nothing beside an iteration.
+    """
+    env = experiment.env.make()
+    return _precise(experiment, jax.jit(jax.vmap(partial(learn.iterate, experiment, env)), donate_argnums=0))
+
+
+@lru_cache(maxsize=8)
+def player(experiment: Experiment, episodes: int, greedy: bool) -> Callable[[TrainState, int, Key], Episodes]:
+    """A compiled function that plays ``episodes`` with the policy of the seed at an index."""
     env = experiment.env.make()
 
-    def advance(state: TrainState) -> tuple[TrainState, Metrics]:
-        def one(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
-            return jax.vmap(partial(learn.iterate, experiment, env))(state)
+    def run(state: TrainState, index: int, key: Key) -> Episodes:
+        minds = jax.tree.map(lambda leaf: leaf[index], state.minds)
+        return play(experiment, env, minds, episodes, key, greedy)
 
-        return jax.lax.scan(one, state, None, length=iterations)
-
-    return _precise(experiment, jax.jit(advance, donate_argnums=0))
+    return _precise(experiment, jax.jit(run))
 
 
 def shapes(experiment: Experiment) -> PyTree:

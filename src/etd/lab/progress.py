@@ -1,0 +1,79 @@
+"""What a user sees while training runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from etd.train.experiment import Experiment
+
+QUIET_EVERY = 10.0
+"""Seconds between lines where the output is not a terminal."""
+
+
+class Progress:
+    """A live bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+
+    def __init__(self, experiment: Experiment, quiet: bool = False):
+        self.experiment = experiment
+        self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+        self.live = self.console.is_terminal and not quiet
+        columns = [BarColumn(24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
+        self.bar = Bar(*columns, console=self.console, disable=not self.live, transient=False)
+        self.began = self.first = time.monotonic()
+        self.first_step = self.last_step = 0
+        self.spoke = 0.0
+
+    def __enter__(self) -> Progress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.bar.stop()
+
+    def elapsed(self) -> float:
+        """Seconds since training (or its resumption) began, compilation included."""
+        return time.monotonic() - self.began
+
+    def say(self, text: str) -> None:
+        """A sentence above the bar."""
+        self.bar.console.print(text)
+
+    def compiling(self) -> None:
+        """Say that nothing will move for a while, and why."""
+        e = self.experiment
+        total = e.iterations * e.steps_per_iteration
+        self.task = self.bar.add_task("compiling (half a minute, once per experiment)", total=total)
+        if not self.live:
+            self.say(f"compiling {e.env.id}, {e.seeds} seed{'s' * (e.seeds > 1)}, {total:,} steps each ...")
+
+    def update(self, metrics: dict[str, np.ndarray]) -> None:
+        """Show the metrics [S] of one iteration, averaged over seeds."""
+        now, step = time.monotonic(), int(metrics["step"].max())
+        if not self.first_step:
+            self.first, self.first_step = now, step
+            self.say(f"compiled in {now - self.began:.0f} s")
+        text = self._text(metrics, now, step)
+        self.bar.update(self.task, completed=step, description=text)
+        last = step >= self.experiment.iterations * self.experiment.steps_per_iteration
+        if not self.live and (now - self.spoke > QUIET_EVERY or last):
+            self.spoke = now
+            self.say(f"{step:>11,} steps  {text}")
+
+    def _text(self, metrics: dict[str, np.ndarray], now: float, step: int) -> str:
+        done = (step - self.first_step) * self.experiment.seeds
+        rate = f"{done / (now - self.first):,.0f} steps/s  " if done else ""
+        shown = [("return", "return", ".2f"), ("success", "success", ".0%"), ("bonus_scale", "bonus scale", ".3f")]
+        shown += [("model_accuracy", "model accuracy", ".0%"), ("states", "states", ",.0f")]
+        parts = [f"{label} {_mean(metrics[name]):{how}}" for name, label, how in shown if name in metrics]
+        return rate + "  ".join(parts)
+
+
+def _mean(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else float("nan")

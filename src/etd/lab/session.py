@@ -1,0 +1,194 @@
+"""The host's side of training: drive the compiled iteration, show progress, log, save, stop cleanly."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from etd.core.errors import UserError
+from etd.core.types import Metrics
+from etd.lab import presets
+from etd.lab.fields import bonus_name, check, override
+from etd.lab.progress import Progress
+from etd.lab.sinks import Sink, open_sinks
+from etd.lab.store import Run
+from etd.train import trainer
+from etd.train.experiment import Experiment
+from etd.train.learn import TrainState
+
+SAVE_EVERY = 120.0
+"""Seconds between checkpoints; one more is written at the end and on Ctrl-C or SIGTERM."""
+
+
+def train(
+    env: str | None = None,
+    bonus: str = "etd",
+    *,
+    experiment: Experiment | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    until: float | None = None,
+    sinks: tuple[str, ...] = (),
+    quiet: bool = False,
+    **fields: Any,
+) -> Run:
+    """Train and return the finished Run.
+
+    Either name an environment and a bonus, which take the paper's settings, or pass an ``experiment``. ``fields`` are
+    those of the experiment (``steps=200_000, seeds=5``); deeper ones as ``fields={"ppo.entropy": 1e-2}`` or by
+    ``dataclasses.replace``. ``until`` stops early once every seed's mean return over 100 episodes reaches it.
+    """
+    nested = fields.pop("fields", {})
+    if experiment is None:
+        experiment = presets.choose(env, bonus) if env else presets.find(f"minigrid-{bonus}")
+    for name, value in {**fields, **nested}.items():
+        experiment = override(experiment, f"{name}={value!r}" if not isinstance(value, str) else f"{name}={value}")
+    experiment = check(experiment)
+    path = Path(out) if out else _free_name(experiment)
+    run = Run.create(path, experiment, overwrite)
+    return _advance(run, trainer.starter(experiment)(), 0, until, sinks, quiet)
+
+
+def resume(path: str | Path, *, until: float | None = None, sinks: tuple[str, ...] = (), quiet: bool = False) -> Run:
+    """Continue a run from its newest sound checkpoint, bit for bit as if it had never stopped."""
+    run = Run.open(Path(path))
+    state, iteration, complaints = run.load(trainer.shapes(run.experiment))
+    with Progress(run.experiment, quiet) as progress:
+        for complaint in complaints:
+            progress.say(complaint)
+    run.rewind(iteration)
+    return _advance(run, state, iteration, until, sinks, quiet)
+
+
+def load(path: str | Path) -> tuple[Run, TrainState]:
+    """A run and its newest sound state."""
+    run = Run.open(Path(path))
+    return run, run.load(trainer.shapes(run.experiment))[0]
+
+
+def _free_name(experiment: Experiment) -> Path:
+    """runs/ENV-BONUS, with a number behind it if taken."""
+    stem = Path("runs") / f"{experiment.env.id.removeprefix('MiniGrid-')}-{bonus_name(experiment.bonus)}"
+    path, number = stem, 1
+    while path.exists():
+        number += 1
+        path = stem.with_name(f"{stem.name}-{number}")
+    return path
+
+
+@dataclass
+class _Watch:
+    """Facts that outlive an iteration."""
+
+    frozen: set[int] = field(default_factory=set)
+    best: float = float("nan")
+
+
+def _advance(
+    run: Run, state: TrainState, iteration: int, until: float | None, sinks: tuple[str, ...], quiet: bool
+) -> Run:
+    experiment = run.experiment
+    step = trainer.advancer(experiment)
+    watch, saved = _Watch(), time.monotonic()
+    with _stop_signals() as stop, open_sinks(sinks, run) as outlets, Progress(experiment, quiet) as progress:
+        progress.compiling()
+        pending: tuple[int, Metrics] | None = None
+        while iteration < experiment.iterations and not stop and not _reached(watch, until):
+            state, metrics = step(state)
+            iteration += 1
+            # The device works on this iteration while the host writes down the last one.
+            if pending:
+                _record(run, *pending, watch, progress, outlets)
+            pending = (iteration, metrics)
+            if time.monotonic() - saved > SAVE_EVERY:
+                _save(run, state, iteration)
+                saved = time.monotonic()
+        if pending:
+            _record(run, *pending, watch, progress, outlets)
+        _save(run, state, iteration)
+        if stop:
+            progress.say(f"Stopped and saved. Continue with: etd resume {run.path}")
+    return run
+
+
+def _record(
+    run: Run, iteration: int, metrics: Metrics, watch: _Watch, progress: Progress, outlets: list[Sink]
+) -> None:
+    host: dict[str, np.ndarray] = jax.device_get(metrics)
+    first = run.experiment.seed
+    rows = []
+    for index in range(run.experiment.seeds):
+        seed = first + index
+        values = {name: _number(column[index]) for name, column in host.items()}
+        rows.append({"iteration": iteration, "seed": seed, **values, "wall": round(progress.elapsed(), 3)})
+        if not host["alive"][index] and seed not in watch.frozen:
+            watch.frozen.add(seed)
+            progress.say(
+                f"Seed {seed} met a loss that is not finite at step {values['step']:,}: it stands still from its last "
+                "good state, the others go on. Try a lower learning rate or max_grad_norm."
+            )
+    with _disk(run):
+        run.log(rows)
+    for outlet in outlets:
+        outlet.log(rows)
+    watch.best = float(np.min(host["return"]))
+    progress.update(host)
+
+
+def _number(value: Any) -> float:
+    """A whole number as it is, a real one to float32's seven digits."""
+    number = value.item()
+    return float(f"{number:.7g}") if isinstance(number, float) else int(number)
+
+
+def _reached(watch: _Watch, until: float | None) -> bool:
+    return until is not None and watch.best >= until
+
+
+def _save(run: Run, state: TrainState, iteration: int) -> None:
+    with _disk(run):
+        run.save(state, iteration)
+
+
+@contextmanager
+def _disk(run: Run) -> Iterator[None]:
+    """A full disk is the user's to put right; the last checkpoint stays whole."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(
+            f"The disk is full: {run.path} could not be written. Its last checkpoint is whole; free some space, then "
+            f"`etd resume {run.path}`."
+        ) from error
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """A list that fills when the user or the system asks to stop. A second Ctrl-C interrupts at once."""
+    caught: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        caught.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: the host program owns the signals
+        yield caught
+        return
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

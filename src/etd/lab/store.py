@@ -1,0 +1,212 @@
+"""A run is a directory; only this file reads or writes one.
+
+    run.json            the resolved experiment, the versions and the device
+    metrics.csv         one row per iteration and seed
+    checkpoints/N.npz   the whole training state after N iterations, the newest few
+
+A checkpoint is one NumPy archive. It appears under its name by an atomic rename after it was written and flushed, so
+a process killed at any moment leaves whole checkpoints only; the archive's checksum of each array finds later damage,
+and the newest sound one is used. Arrays are read without pickle. (Orbax was the alternative: for a state of a few
+megabytes on one host its many files and threads buy nothing, and it does not check what it reads.)
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import zipfile
+import zlib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import etd
+from etd.core.errors import UserError
+from etd.core.types import PyTree
+from etd.lab.fields import from_dict, to_dict
+from etd.train.experiment import Experiment
+
+FORMAT = 1
+KEPT = 2
+"""How many checkpoints stay; more than one, so that damage to the newest is not the end."""
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError)
+
+
+class Run:
+    """An existing run directory."""
+
+    def __init__(self, path: Path, record: dict[str, Any]):
+        self.path = path
+        self.record = record
+        self.experiment: Experiment = from_dict(record["experiment"])
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, overwrite: bool = False) -> Run:
+        """A fresh directory. An existing run is refused, unless it may be overwritten."""
+        if path.exists() and any(path.iterdir()) and not overwrite:
+            raise UserError(
+                f"{path} already exists. Continue it with `etd resume {path}`, choose another --out, or pass "
+                "--overwrite to replace it."
+            )
+        if overwrite and (path / "run.json").exists():
+            for old in [path / "metrics.csv", *(path / "checkpoints").glob("*.npz")]:
+                old.unlink(missing_ok=True)
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        record = {"format": FORMAT, "experiment": to_dict(experiment), **_surroundings()}
+        _write(path / "run.json", (json.dumps(record, indent=2) + "\n").encode())
+        return cls(path, record)
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """The run at ``path``, or a sentence on why there is none."""
+        file = path / "run.json"
+        if not file.is_file():
+            reason = "does not exist" if not path.exists() else "holds no run.json"
+            raise UserError(f"{path} is not a run: it {reason}. Runs are made by `etd train`.")
+        try:
+            record = json.loads(file.read_text())
+            version = int(record["format"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{file} cannot be read ({error}). The run's experiment is lost; start it anew.") from error
+        if version > FORMAT:
+            raise UserError(
+                f"{path} was written by a newer etd ({record.get('versions', {}).get('etd', '?')}); this is "
+                f"{etd.__version__}. Upgrade with `pip install --upgrade etd`."
+            )
+        return cls(path, record)
+
+    # Metrics -----------------------------------------------------------------------------------------------------
+
+    @property
+    def metrics_file(self) -> Path:
+        """The CSV of per-seed metrics."""
+        return self.path / "metrics.csv"
+
+    def log(self, rows: list[dict[str, float]]) -> None:
+        """Append rows, one per seed. The first rows decide the columns."""
+        fresh = not self.metrics_file.exists()
+        with self.metrics_file.open("a", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            if fresh:
+                writer.writeheader()
+            writer.writerows(rows)
+
+    def rewind(self, iteration: int) -> None:
+        """Forget logged rows after ``iteration``: a resumed run writes them again."""
+        if not self.metrics_file.exists():
+            return
+        with self.metrics_file.open(newline="") as file:
+            header, *lines = list(csv.reader(file)) or [[]]
+        column = header.index("iteration") if "iteration" in header else 0
+        kept = [line for line in lines if len(line) == len(header) and int(line[column]) <= iteration]
+        text = "\n".join(",".join(line) for line in [header, *kept]) + "\n"
+        _write(self.metrics_file, text.encode() if header else b"")
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Every column as an array [rows]; rows are ordered by iteration, then seed."""
+        if not self.metrics_file.exists():
+            return {}
+        with self.metrics_file.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        return {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]} if rows else {}
+
+    # Checkpoints -------------------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Path]:
+        """Newest first."""
+        files = [f for f in (self.path / "checkpoints").glob("*.npz") if f.stem.isdigit()]
+        return sorted(files, key=lambda f: int(f.stem), reverse=True)
+
+    def save(self, state: PyTree, iteration: int) -> Path:
+        """Write the whole state, then drop all but the newest checkpoints."""
+        file = self.path / "checkpoints" / f"{iteration:07d}.npz"
+        part = file.with_suffix(".part")
+        with part.open("wb") as stream:
+            np.savez(stream, **dict(_arrays(jax.device_get(_bare(state)))))
+            _flush(stream)
+        part.replace(file)
+        _flush_folder(file.parent)
+        for old in self.checkpoints()[KEPT:]:
+            old.unlink()
+        return file
+
+    def load(self, like: PyTree) -> tuple[PyTree, int, list[str]]:
+        """The newest sound state in the shape of ``like``, its iteration, and a sentence per damaged checkpoint."""
+        complaints = []
+        for file in self.checkpoints():
+            try:
+                return _restore(file, like), int(file.stem), complaints
+            except _DAMAGE as error:
+                complaints.append(f"Checkpoint {file.name} is damaged ({error}); trying the one before it.")
+        tried = f" ({' '.join(complaints)})" if complaints else ""
+        raise UserError(f"{self.path} has no checkpoint that can be read{tried}. Start it anew with --overwrite.")
+
+
+def _bare(state: PyTree) -> PyTree:
+    """Random keys as their plain data, which is what files hold."""
+
+    def bare(leaf: Any) -> Any:
+        return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+    return jax.tree.map(bare, state)
+
+
+def _arrays(state: PyTree) -> Iterator[tuple[str, Any]]:
+    """(name, array) of every leaf; the name is its path in the state."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        yield jax.tree_util.keystr(path, simple=True, separator="/"), leaf
+
+
+def _restore(file: Path, like: PyTree) -> PyTree:
+    shapes = jax.eval_shape(_bare, like)
+    leaves = []
+    with np.load(file, allow_pickle=False) as archive:
+        for name, shape in _arrays(shapes):
+            array = archive[name]
+            if array.shape != shape.shape or array.dtype != shape.dtype:
+                raise ValueError(f"{name} is {array.dtype}{array.shape}, expected {shape.dtype}{shape.shape}")
+            leaves.append(array)
+
+    def dress(leaf: Any, array: np.ndarray) -> Any:
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(jax.numpy.asarray(array))
+        return jax.numpy.asarray(array)
+
+    return jax.tree.map(dress, like, jax.tree.unflatten(jax.tree.structure(like), leaves))
+
+
+def _surroundings() -> dict[str, Any]:
+    names = ("jax", "jaxlib", "flax", "optax", "numpy")
+    versions = {"etd": etd.__version__, "python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in names}
+    device = jax.devices()[0]
+    return {"versions": versions, "device": {"kind": device.device_kind, "platform": device.platform}}
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a small file atomically."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as stream:
+        stream.write(content)
+        _flush(stream)
+    part.replace(path)
+
+
+def _flush(stream: Any) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system lets a folder be flushed."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_DIRECTORY)
+        os.fsync(handle)
+        os.close(handle)
