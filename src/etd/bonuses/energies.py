@@ -50,17 +50,26 @@ def _ascent_forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array, Arra
 
 
 def _ascent_backward(saved: tuple[Array, Array, Array], grad: Array) -> tuple[Array, Array]:
-    # One coordinate at a time over [A, B], never an [A, B, D] block: 14 times faster than autodiff on two CPU cores.
+    """To the coordinate that attains the maximum, where it is positive."""
     x, y, top = saved
     grad = jnp.where(top > 0, grad, 0)
 
-    def one(_: None, columns: tuple[Array, Array]) -> tuple[None, tuple[Array, Array]]:
-        a, b = columns
-        pull = jnp.where(a[:, None] - b == top, grad, 0)
-        return None, (pull.sum(1), -pull.sum(0))
+    def all_at_once(x: Array, y: Array, top: Array, grad: Array) -> tuple[Array, Array]:
+        pull = jnp.where(x[:, :, None] - y[:, None, :] == top, grad, 0)
+        return pull.sum(2), -pull.sum(1)
 
-    _, (grad_x, grad_y) = jax.lax.scan(one, None, (x.T, y.T))
-    return grad_x.T, grad_y.T
+    def one_by_one(x: Array, y: Array, top: Array, grad: Array) -> tuple[Array, Array]:
+        def one(_: None, columns: tuple[Array, Array]) -> tuple[None, tuple[Array, Array]]:
+            a, b = columns
+            pull = jnp.where(a[:, None] - b == top, grad, 0)
+            return None, (pull.sum(1), -pull.sum(0))
+
+        return jax.lax.scan(one, None, (x, y))[1]
+
+    # Two fused reductions on an accelerator. On a CPU these are slow, and a loop over coordinates is 14 times faster
+    # than autodiff.
+    grads = jax.lax.platform_dependent(x.T, y.T, top, grad, cpu=one_by_one, default=all_at_once)
+    return grads[0].T, grads[1].T
 
 
 ascent.defvjp(_ascent_forward, _ascent_backward)

@@ -120,9 +120,7 @@ def _advance(
     return run
 
 
-def _record(
-    run: Run, iteration: int, metrics: Metrics, watch: _Watch, progress: Progress, outlets: list[Sink]
-) -> None:
+def _record(run: Run, iteration: int, metrics: Metrics, watch: _Watch, progress: Progress, outlets: list[Sink]) -> None:
     host: dict[str, np.ndarray] = jax.device_get(metrics)
     first = run.experiment.seed
     rows = []

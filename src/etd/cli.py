@@ -1,0 +1,273 @@
+"""The command line: ``etd COMMAND``. Each command is a function; tyro makes options of its parameters."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from etd.core.errors import UserError
+
+_Set = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
+_Log = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")]
+_Env = Annotated[str | None, tyro.conf.arg(metavar="ID")]
+_Name = Annotated[str | None, tyro.conf.arg(metavar="NAME")]
+_Number = Annotated[int | None, tyro.conf.arg(metavar="N")]
+_Real = Annotated[float | None, tyro.conf.arg(metavar="X")]
+_Path = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
+_Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+def list_(what: tyro.conf.Positional[str] = "all") -> None:
+    """What there is: environments, bonuses, presets.
+
+    For example:
+
+        etd list
+        etd list presets
+
+    Args:
+        what: environments, bonuses, presets or all.
+    """
+    from etd.bonuses import BONUSES
+    from etd.core.errors import unknown
+    from etd.envs import ids
+    from etd.lab.presets import PRESETS
+
+    sections = {
+        "environments": [(name, "") for name in ids()],
+        "bonuses": [(name, _first_line(kind)) for name, kind in BONUSES.items()],
+        "presets": [(name, f"{p.env.id}, {p.steps:,} steps") for name, p in PRESETS.items()],
+    }
+    if what != "all" and what not in sections:
+        raise unknown("list of", what, sections, f"Ask for {', '.join(sections)} or all.")
+    for title, rows in sections.items():
+        if what in ("all", title):
+            table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2))
+            for row in rows:
+                table.add_row(*row)
+            Console().print(table)
+
+
+def _first_line(kind: type) -> str:
+    return (sys.modules[kind.__module__].__doc__ or "").strip().splitlines()[0]
+
+
+def show(preset: tyro.conf.Positional[str], set_: _Set = ()) -> None:
+    """Every field of a preset, as an experiment would run it.
+
+    For example:
+
+        etd show minigrid-etd
+        etd show obstructedmaze-etd --set ppo.entropy=5e-4
+
+    Args:
+        preset: a name from `etd list presets`.
+        set_: override fields, as in `etd train`.
+    """
+    from etd.lab import presets
+    from etd.lab.fields import check, override, to_dict
+
+    experiment = presets.find(preset)
+    for assignment in set_:
+        experiment = override(experiment, assignment)
+    print(json.dumps(to_dict(check(experiment)), indent=2))
+
+
+def train(
+    env: _Env = None,
+    bonus: str = "etd",
+    preset: _Name = None,
+    steps: _Number = None,
+    seeds: _Number = None,
+    seed: _Number = None,
+    out: _Path = None,
+    overwrite: _Flag = False,
+    until: _Real = None,
+    log: _Log = (),
+    set_: _Set = (),
+) -> None:
+    """Train agents; without a preset, with the paper's settings for this environment and bonus.
+
+    For example:
+
+        etd train --env MiniGrid-DoorKey-8x8-v0 --steps 150_000
+        etd train --preset minigrid-none --seeds 5 --out runs/ppo
+        etd train --env MiniGrid-DoorKey-16x16-v0 --set bonus.learning_rate=1e-4 --set ppo.norm=layer
+
+    Args:
+        env: an id from `etd list environments`.
+        bonus: a name from `etd list bonuses`.
+        preset: a name from `etd list presets`, in place of env and bonus.
+        steps: environment steps per seed.
+        seeds: how many agents to train together.
+        seed: the first agent's seed.
+        out: the run's directory; runs/ENV-BONUS if not given.
+        overwrite: replace a run that is there already.
+        until: stop once every seed's mean return over 100 episodes is this high.
+        log: also log to tensorboard or wandb.
+        set_: override fields, see `etd show`.
+    """
+    from etd.lab import presets, session
+    from etd.lab.fields import find_bonus, override
+
+    find_bonus(bonus)
+    experiment = presets.find(preset) if preset else presets.choose(env or "MiniGrid-DoorKey-8x8-v0", bonus)
+    if preset and env:
+        experiment = replace(experiment, env=replace(experiment.env, id=env))
+    given = {"steps": steps, "seeds": seeds, "seed": seed}
+    experiment = replace(experiment, **{name: value for name, value in given.items() if value is not None})
+    for assignment in set_:
+        experiment = override(experiment, assignment)
+    run = session.train(experiment=experiment, out=out, overwrite=overwrite, until=until, sinks=log)
+    print(f"The run is in {run.path}. Next: etd report {run.path}, etd watch {run.path}")
+
+
+def resume(run: tyro.conf.Positional[Path], until: _Real = None, log: _Log = ()) -> None:
+    """Continue a run exactly where its last checkpoint stands.
+
+    For example:
+
+        etd resume runs/DoorKey-8x8-v0-etd
+
+    Args:
+        run: the run's directory.
+        until: stop once every seed's mean return over 100 episodes is this high.
+        log: also log to tensorboard or wandb.
+    """
+    from etd.lab import session
+
+    done = session.resume(run, until=until, sinks=log)
+    print(f"The run is in {done.path}. Next: etd report {done.path}, etd watch {done.path}")
+
+
+def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: _Flag = False) -> None:
+    """Play fresh levels with each seed's trained policy.
+
+    For example:
+
+        etd evaluate runs/DoorKey-8x8-v0-etd --episodes 500
+
+    Args:
+        run: the run's directory.
+        episodes: levels per seed.
+        greedy: take the likeliest action instead of sampling one.
+    """
+    from etd.lab import watch
+
+    watch.table(watch.evaluate(run, episodes, greedy))
+
+
+def watch(
+    run: tyro.conf.Positional[Path],
+    out: _Path = None,
+    seed: _Number = None,
+    episodes: int = 3,
+    greedy: _Flag = False,
+) -> None:
+    """Film an episode with the bonus drawn beside it, as GIF or MP4; needs no display.
+
+    For example:
+
+        etd watch runs/DoorKey-8x8-v0-etd
+
+    Args:
+        run: the run's directory.
+        out: the film; RUN/episode.gif if not given. A name ending in .mp4 makes an MP4.
+        seed: whose policy; the first seed's if not given.
+        episodes: how many to play; the first solved one is filmed.
+        greedy: take the likeliest action instead of sampling one.
+    """
+    from etd.lab import watch
+
+    print(f"Filmed: {watch.film(run, out or run / 'episode.gif', seed, episodes, greedy)}")
+
+
+def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: _Path = None) -> None:
+    """One self-contained page over one or more runs, and a picture of their learning curves.
+
+    For example:
+
+        etd report runs/DoorKey-8x8-v0-etd runs/DoorKey-8x8-v0-none --out compare.html
+
+    Args:
+        runs: the runs' directories.
+        out: the page; FIRST_RUN/report.html if not given. The picture lies beside it.
+    """
+    from etd.lab import plot
+    from etd.lab import report as pages
+    from etd.lab.store import Run
+
+    if not runs:
+        raise UserError("Name at least one run, as in `etd report runs/DoorKey-8x8-v0-etd`.")
+    page = out or runs[0] / "report.html"
+    picture = plot.curves([Run.open(path) for path in runs], page.with_name(f"{page.stem}-curves.png"))
+    print(f"Page:    {pages.write(list(runs), page)}\nPicture: {picture}")
+
+
+def bench(
+    env: str = "MiniGrid-DoorKey-8x8-v0",
+    bonus: str = "etd",
+    seeds: int = 1,
+    repeats: int = 3,
+    out: Path = Path("bench.json"),
+    set_: _Set = (),
+) -> None:
+    """Speed of training here: compile time, steps/s, where the time goes, arithmetic against a matrix product.
+
+    For example:
+
+        etd bench
+        etd bench --seeds 32 --set precision=tensorfloat32
+
+    Args:
+        env: an id from `etd list environments`.
+        bonus: a name from `etd list bonuses`.
+        seeds: how many agents to train together.
+        repeats: iterations to time; the median counts.
+        out: where the numbers go, as JSON.
+        set_: override fields, as in `etd train`.
+    """
+    from etd.lab import bench, presets
+    from etd.lab.fields import check, override
+
+    experiment = replace(presets.choose(env, bonus), seeds=seeds)
+    for assignment in set_:
+        experiment = override(experiment, assignment)
+    console = Console(highlight=False)
+    with console.status("compiling and timing; a few minutes on a CPU"):
+        result = bench.training(check(experiment), repeats)
+    out.write_text(json.dumps(result, indent=2) + "\n")
+    console.print(bench.table(result))
+    console.print(f"Written to {out}")
+
+
+COMMANDS: dict[str, Any] = {
+    "list": list_,
+    "show": show,
+    "train": train,
+    "resume": resume,
+    "evaluate": evaluate,
+    "watch": watch,
+    "report": report,
+    "bench": bench,
+}
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run a command; a user's mistake becomes a sentence and exit status 2."""
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            COMMANDS, prog="etd", description="Exploration by temporal distance.", args=args, sort_subcommands=False
+        )
+    except UserError as error:
+        print(f"etd: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,189 @@
+"""How fast is training here, and where does the time go?
+
+Every phase is timed as its own compiled program over the same data. Arithmetic is counted from the traced program
+(matrix products and convolutions, loops multiplied out) and compared with a large matrix product timed in the same
+process, at the same precision.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from rich.table import Table
+
+from etd.core.keys import named
+from etd.core.types import Array, Key, PyTree, Rollout
+from etd.envs import autoreset
+from etd.envs.autoreset import Envs
+from etd.envs.base import DeviceEnv
+from etd.lab.fields import to_dict
+from etd.train import learn, trainer
+from etd.train.collect import collect
+from etd.train.experiment import Experiment
+from etd.train.learn import TrainState
+
+
+def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
+    """Compile and time whole iterations and their phases. Seconds are per iteration of all seeds together."""
+    with jax.default_matmul_precision(experiment.precision):
+        state = trainer.starter(experiment)()
+        phases = _phases(experiment, state, repeats)
+        rate = matmul_rate()
+        work = flops(partial(learn.iterate, experiment, experiment.env.make()), _one(state)) * experiment.seeds
+        compile_s, iteration_s = _whole(experiment, state, repeats)
+    steps = experiment.steps_per_iteration * experiment.seeds
+    device = jax.devices()[0]
+    return {
+        "experiment": to_dict(experiment),
+        "device": device.device_kind,
+        "compile_s": compile_s,
+        "iteration_s": iteration_s,
+        "steps_per_s": steps / iteration_s,
+        "phases_s": phases,
+        "gflop_per_iteration": work / 1e9,
+        "gflop_per_s": work / iteration_s / 1e9,
+        "matmul_gflop_per_s": rate / 1e9,
+        "fraction_of_matmul": work / iteration_s / rate,
+    }
+
+
+def _whole(experiment: Experiment, state: TrainState, repeats: int) -> tuple[float, float]:
+    advance = trainer.advancer(experiment)
+    began = time.perf_counter()
+    state, _ = jax.block_until_ready(advance(state))
+    first = time.perf_counter() - began
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        state, _ = jax.block_until_ready(advance(state))
+        times.append(time.perf_counter() - began)
+    return first - min(times), sorted(times)[len(times) // 2]
+
+
+def _phases(experiment: Experiment, state: TrainState, repeats: int) -> dict[str, float]:
+    env, bonus, ppo = experiment.env.make(), experiment.bonus, experiment.ppo
+    size = autoreset.pool_size(env.spec, experiment.rollout)
+
+    def starts(state: TrainState) -> PyTree:
+        return autoreset.generate(env, state.key, state.envs, size)
+
+    def act(state: TrainState, pool: PyTree) -> Rollout:
+        steps, needs = experiment.rollout, bonus.needs
+        return collect(env, state.minds.policy, state.envs, state.hidden, pool, steps, state.key, needs)[2]
+
+    def environment(state: TrainState, pool: PyTree) -> Array:
+        return _random_walk(env, state.envs, pool, experiment.rollout, state.key)
+
+    pool, starts_s = _timed(starts, repeats, state)
+    rollout, act_s = _timed(act, repeats, state, pool)
+    _, env_s = _timed(environment, repeats, state, pool)
+
+    def score(state: TrainState, rollout: Rollout) -> PyTree:
+        return bonus.score(state.minds.bonus, rollout, state.key)
+
+    def model(state: TrainState, rollout: Rollout) -> PyTree:
+        return bonus.improve(state.minds.bonus, rollout, (), state.key)
+
+    def policy(state: TrainState, rollout: Rollout) -> PyTree:
+        minds = state.minds
+        return ppo.improve(minds.policy, minds.advantage_moments, rollout, rollout.step.reward, state.key)
+
+    return {
+        "starts": starts_s,
+        "acting": max(act_s - env_s, 0.0),
+        "environment": env_s,
+        "scoring": _timed(score, repeats, state, rollout)[1],
+        "model epochs": _timed(model, repeats, state, rollout)[1],
+        "PPO epochs": _timed(policy, repeats, state, rollout)[1],
+    }
+
+
+def _random_walk(env: DeviceEnv, envs: Envs, pool: PyTree, steps: int, key: Key) -> Array:
+    """The environments alone under random actions; the sum keeps the compiler from dropping any work."""
+    space = env.spec.action
+    lead = (steps, envs.episode.shape[0])
+    if hasattr(space, "n"):
+        actions = jax.random.randint(named(key, "actions"), lead, 0, space.n)
+    else:
+        actions = jax.random.uniform(named(key, "actions"), (*lead, space.size), minval=space.low, maxval=space.high)
+
+    def advance(envs: Envs, now: tuple[Array, Key]) -> tuple[Envs, Array]:
+        envs, transition = autoreset.step(env, pool, envs, *now)
+        return envs, transition.next_obs.sum() + transition.reward.sum()
+
+    return jax.lax.scan(advance, envs, (actions, jax.random.split(key, steps)))[1]
+
+
+def _timed(function: Callable, repeats: int, *args: PyTree) -> tuple[PyTree, float]:
+    """Result and median seconds of the compiled, seed-batched function."""
+    compiled = jax.jit(jax.vmap(function))
+    result = jax.block_until_ready(compiled(*args))
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(compiled(*args))
+        times.append(time.perf_counter() - began)
+    return result, sorted(times)[len(times) // 2]
+
+
+def matmul_rate() -> float:
+    """FLOP/s of a large square float32 matrix product at the precision in force."""
+    size = 2048 if jax.default_backend() == "cpu" else 8192
+    a = jax.random.normal(jax.random.key(0), (size, size))
+    product = jax.jit(lambda a: a @ a)
+    jax.block_until_ready(product(a))
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        jax.block_until_ready(product(a))
+        times.append(time.perf_counter() - began)
+    return 2 * size**3 / sorted(times)[2]
+
+
+def flops(function: Callable, *args: PyTree) -> float:
+    """Multiplications and additions of all matrix products and convolutions that ``function`` performs."""
+    return _count(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _count(jaxpr: Any) -> float:
+    total = 0.0
+    for equation in jaxpr.eqns:
+        inner = sum(_count(sub) for sub in jax.core.jaxprs_in_params(equation.params))
+        total += inner * equation.params.get("length", 1)
+        if equation.primitive.name == "dot_general":
+            (contract, _), _ = equation.params["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[i] for i in contract)
+        elif equation.primitive.name == "conv_general_dilated":
+            kernel = equation.invars[1].aval.shape
+            out_features = equation.params["dimension_numbers"].rhs_spec[0]
+            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(kernel) / kernel[out_features]
+    return total
+
+
+def _one(state: TrainState) -> TrainState:
+    """The first seed's state."""
+    return jax.tree.map(lambda leaf: leaf[0], state)
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The numbers as a person reads them."""
+    experiment = result["experiment"]
+    title = (
+        f"{experiment['env']['id']}, {experiment['bonus']['name']}, {experiment['seeds']} seed(s), {result['device']}"
+    )
+    rows = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    rows.add_row("compile", f"{result['compile_s']:.1f} s")
+    rows.add_row("steps/s, end to end", f"{result['steps_per_s']:,.0f}")
+    rows.add_row("one iteration", f"{result['iteration_s'] * 1e3:,.1f} ms")
+    for name, seconds in result["phases_s"].items():
+        rows.add_row(f"  {name}", f"{seconds * 1e3:,.1f} ms")
+    rows.add_row("arithmetic", f"{result['gflop_per_s']:,.0f} GFLOP/s")
+    share = f"{result['fraction_of_matmul']:.0%} of a matrix product's {result['matmul_gflop_per_s']:,.0f}"
+    rows.add_row("", f"{share} ({experiment['precision']})")
+    return rows
