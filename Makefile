@@ -1,0 +1,48 @@
+# Two commands for a machine with Python (3.11 or newer), pip and make. Each has its own virtual environment.
+#   make demo   train ETD on MiniGrid-DoorKey-8x8 until it is solved, film it, report
+#   make test   install with everything the tests need, and run them
+# PYTHON=python3.12 make demo   uses another interpreter.
+
+PYTHON ?= python3
+DEMO := .venv-demo/bin
+TEST := .venv-test/bin
+
+.PHONY: demo test lint slow clean
+
+demo: .venv-demo/ready
+	$(DEMO)/etd train --env MiniGrid-DoorKey-8x8-v0 --steps 300_000 --until 0.9 --out demo --overwrite
+	$(DEMO)/etd watch demo
+	$(DEMO)/etd report demo
+	@echo
+	@echo "Learning curve:  demo/report-curves.png"
+	@echo "Solved level:    demo/episode.gif"
+	@echo "Report page:     demo/report.html"
+
+test: .venv-test/ready
+	$(TEST)/python -m pytest
+
+lint: .venv-test/ready
+	$(TEST)/ruff check .
+	$(TEST)/ruff format --check .
+	$(TEST)/mypy
+
+slow: .venv-test/ready
+	$(TEST)/python -m pytest -m slow
+
+.venv-demo/ready: pyproject.toml
+	$(call install,.venv-demo,.)
+
+.venv-test/ready: pyproject.toml
+	$(call install,.venv-test,.[test])
+
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "etd needs Python 3.11 or newer; this is `$(PYTHON) --version`. Try PYTHON=python3.12 make $@"; exit 1; }
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --upgrade pip
+	$(1)/bin/python -m pip install --quiet -e '$(2)'
+	@touch $@
+endef
+
+clean:
+	rm -rf .venv-demo .venv-test .cache demo
