@@ -1,3 +1,31 @@
 """Exploration by temporal distance: ETD and its rivals, trained end to end in JAX."""
 
 __version__ = "0.1.0"
+
+from etd.agent.ppo import PPO
+from etd.bonuses import BONUSES, ETD, Bonus, LearnedBonus, NoBonus
+from etd.core.errors import UserError
+from etd.envs import Task
+from etd.lab.presets import PRESETS
+from etd.lab.session import load, resume, train
+from etd.lab.store import Run
+from etd.train.experiment import Experiment
+from etd.train.reward import Mix
+
+__all__ = [
+    "BONUSES",
+    "ETD",
+    "PPO",
+    "PRESETS",
+    "Bonus",
+    "Experiment",
+    "LearnedBonus",
+    "Mix",
+    "NoBonus",
+    "Run",
+    "Task",
+    "UserError",
+    "load",
+    "resume",
+    "train",
+]

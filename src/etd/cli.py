@@ -121,7 +121,7 @@ def train(
     experiment = presets.find(preset) if preset else presets.choose(env or "MiniGrid-DoorKey-8x8-v0", bonus)
     if preset and env:
         experiment = replace(experiment, env=replace(experiment.env, id=env))
-    given = {"steps": steps, "seeds": seeds, "seed": seed}
+    given: dict[str, Any] = {"steps": steps, "seeds": seeds, "seed": seed}
     experiment = replace(experiment, **{name: value for name, value in given.items() if value is not None})
     for assignment in set_:
         experiment = override(experiment, assignment)
@@ -129,21 +129,23 @@ def train(
     print(f"The run is in {run.path}. Next: etd report {run.path}, etd watch {run.path}")
 
 
-def resume(run: tyro.conf.Positional[Path], until: _Real = None, log: _Log = ()) -> None:
+def resume(run: tyro.conf.Positional[Path], steps: _Number = None, until: _Real = None, log: _Log = ()) -> None:
     """Continue a run exactly where its last checkpoint stands.
 
     For example:
 
         etd resume runs/DoorKey-8x8-v0-etd
+        etd resume runs/DoorKey-8x8-v0-etd --steps 1_000_000
 
     Args:
         run: the run's directory.
+        steps: a new end, in environment steps per seed.
         until: stop once every seed's mean return over 100 episodes is this high.
         log: also log to tensorboard or wandb.
     """
     from etd.lab import session
 
-    done = session.resume(run, until=until, sinks=log)
+    done = session.resume(run, steps=steps, until=until, sinks=log)
     print(f"The run is in {done.path}. Next: etd report {done.path}, etd watch {done.path}")
 
 

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
+from flax import nnx
 
 from etd.agent.gae import advantages
 from etd.agent.policy import ActorCritic, Output
@@ -57,12 +59,12 @@ class PPO:
     """False: a time-out counts as a termination, as the authors' code; True: it is worth the value of its last state"""
 
     def init(self, key: Key, spec: EnvSpec) -> Learner:
-        def build(rngs):  # type: ignore[no-untyped-def]
+        def build(rngs: nnx.Rngs) -> ActorCritic:
             return ActorCritic(spec, self.features, self.latent, self.norm, rngs)
 
         return create(build, self.optimiser(), key)
 
-    def optimiser(self):  # type: ignore[no-untyped-def]
+    def optimiser(self) -> optax.GradientTransformation:
         return adam(self.learning_rate, self.max_grad_norm)
 
     def improve(

@@ -46,7 +46,7 @@ def override(experiment: Experiment, assignment: str) -> Experiment:
 
 def _assign(target: Any, path: list[str], text: str, whole: str) -> Any:
     head, *rest = path
-    if not is_dataclass(target):
+    if not is_dataclass(target) or isinstance(target, type):
         raise UserError(f"{whole!r} goes too deep: {whole.rsplit('.', len(path))[0]!r} is a single value.")
     hints = get_type_hints(type(target))
     known = [f.name for f in fields(target)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ SAVE_EVERY = 120.0
 
 
 def train(
-    env: str | None = None,
+    env: str = "MiniGrid-DoorKey-8x8-v0",
     bonus: str = "etd",
     *,
     experiment: Experiment | None = None,
@@ -39,34 +39,44 @@ def train(
     until: float | None = None,
     sinks: tuple[str, ...] = (),
     quiet: bool = False,
-    **fields: Any,
+    fields: dict[str, Any] | None = None,
+    **keywords: Any,
 ) -> Run:
     """Train and return the finished Run.
 
-    Either name an environment and a bonus, which take the paper's settings, or pass an ``experiment``. ``fields`` are
-    those of the experiment (``steps=200_000, seeds=5``); deeper ones as ``fields={"ppo.entropy": 1e-2}`` or by
-    ``dataclasses.replace``. ``until`` stops early once every seed's mean return over 100 episodes reaches it.
+    Either name an environment and a bonus, which take the paper's settings, or pass an ``experiment``. ``fields``
+    override its fields by path: ``{"steps": 200_000, "ppo.entropy": 1e-2}``; those without a dot may be keywords.
+    ``until`` stops early once every seed's mean return over 100 episodes reaches it. ``sinks`` are further places for
+    the metrics: "tensorboard", "wandb".
     """
-    nested = fields.pop("fields", {})
     if experiment is None:
-        experiment = presets.choose(env, bonus) if env else presets.find(f"minigrid-{bonus}")
-    for name, value in {**fields, **nested}.items():
-        experiment = override(experiment, f"{name}={value!r}" if not isinstance(value, str) else f"{name}={value}")
+        experiment = presets.choose(env, bonus)
+    for name, value in {**keywords, **(fields or {})}.items():
+        experiment = override(experiment, f"{name}={value}")
     experiment = check(experiment)
     path = Path(out) if out else _free_name(experiment)
     run = Run.create(path, experiment, overwrite)
-    return _advance(run, trainer.starter(experiment)(), 0, until, sinks, quiet)
+    return _advance(run, trainer.starter(experiment), 0, [], until, sinks, quiet)
 
 
-def resume(path: str | Path, *, until: float | None = None, sinks: tuple[str, ...] = (), quiet: bool = False) -> Run:
-    """Continue a run from its newest sound checkpoint, bit for bit as if it had never stopped."""
+def resume(
+    path: str | Path,
+    *,
+    steps: int | None = None,
+    until: float | None = None,
+    sinks: tuple[str, ...] = (),
+    quiet: bool = False,
+) -> Run:
+    """Continue a run from its newest sound checkpoint, bit for bit as if it had never stopped.
+
+    ``steps`` sets a new end, also for a run that had reached its own.
+    """
     run = Run.open(Path(path))
+    if steps is not None:
+        run.extend(check(replace(run.experiment, steps=steps)))
     state, iteration, complaints = run.load(trainer.shapes(run.experiment))
-    with Progress(run.experiment, quiet) as progress:
-        for complaint in complaints:
-            progress.say(complaint)
     run.rewind(iteration)
-    return _advance(run, state, iteration, until, sinks, quiet)
+    return _advance(run, lambda: state, iteration, complaints, until, sinks, quiet)
 
 
 def load(path: str | Path) -> tuple[Run, TrainState]:
@@ -94,13 +104,22 @@ class _Watch:
 
 
 def _advance(
-    run: Run, state: TrainState, iteration: int, until: float | None, sinks: tuple[str, ...], quiet: bool
+    run: Run,
+    begin: Callable[[], TrainState],
+    iteration: int,
+    news: list[str],
+    until: float | None,
+    sinks: tuple[str, ...],
+    quiet: bool,
 ) -> Run:
     experiment = run.experiment
     step = trainer.advancer(experiment)
     watch, saved = _Watch(), time.monotonic()
     with _stop_signals() as stop, open_sinks(sinks, run) as outlets, Progress(experiment, quiet) as progress:
+        for sentence in news:
+            progress.say(sentence)
         progress.compiling()
+        state = begin()
         pending: tuple[int, Metrics] | None = None
         while iteration < experiment.iterations and not stop and not _reached(watch, until):
             state, metrics = step(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -61,7 +61,7 @@ class WandB:
         self.run.finish()
 
 
-SINKS = {"tensorboard": TensorBoard, "wandb": WandB}
+SINKS: dict[str, Callable[[Run], Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def open_sinks(names: tuple[str, ...], run: Run) -> Iterator[list[Sink]]:
     for name in names:
         if name not in SINKS:
             raise unknown("sink", name, SINKS, f"Metrics can go to {', '.join(SINKS)}.")
-    sinks: list[Sink] = [SINKS[name](run) for name in names]
+    sinks = [SINKS[name](run) for name in names]
     try:
         yield sinks
     finally:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import etd
@@ -60,8 +61,9 @@ class Run:
                 old.unlink(missing_ok=True)
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         record = {"format": FORMAT, "experiment": to_dict(experiment), **_surroundings()}
-        _write(path / "run.json", (json.dumps(record, indent=2) + "\n").encode())
-        return cls(path, record)
+        run = cls(path, record)
+        run._write_record()
+        return run
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -81,6 +83,15 @@ class Run:
                 f"{etd.__version__}. Upgrade with `pip install --upgrade etd`."
             )
         return cls(path, record)
+
+    def extend(self, experiment: Experiment) -> None:
+        """Give the run a new end: all but the experiment's steps stays."""
+        self.experiment = experiment
+        self.record["experiment"] = to_dict(experiment)
+        self._write_record()
+
+    def _write_record(self) -> None:
+        _write(self.path / "run.json", (json.dumps(self.record, indent=2) + "\n").encode())
 
     # Metrics -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +150,7 @@ class Run:
 
     def load(self, like: PyTree) -> tuple[PyTree, int, list[str]]:
         """The newest sound state in the shape of ``like``, its iteration, and a sentence per damaged checkpoint."""
-        complaints = []
+        complaints: list[str] = []
         for file in self.checkpoints():
             try:
                 return _restore(file, like), int(file.stem), complaints
@@ -152,10 +163,11 @@ class Run:
 def _bare(state: PyTree) -> PyTree:
     """Random keys as their plain data, which is what files hold."""
 
-    def bare(leaf: Any) -> Any:
-        return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, state)
 
-    return jax.tree.map(bare, state)
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _arrays(state: PyTree) -> Iterator[tuple[str, Any]]:
@@ -175,9 +187,7 @@ def _restore(file: Path, like: PyTree) -> PyTree:
             leaves.append(array)
 
     def dress(leaf: Any, array: np.ndarray) -> Any:
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(jax.numpy.asarray(array))
-        return jax.numpy.asarray(array)
+        return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
 
     return jax.tree.map(dress, like, jax.tree.unflatten(jax.tree.structure(like), leaves))
 

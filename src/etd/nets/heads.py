@@ -14,6 +14,8 @@ from etd.nets.blocks import linear
 
 
 class Categorical(NamedTuple):
+    """Sampled by adding Gumbel noise and taking the largest."""
+
     logits: Array
     """[..., A]"""
 

@@ -41,8 +41,8 @@ Loss = Callable[[Any, PyTree, Key], tuple[jax.Array, dict[str, jax.Array]]]
 
 def create(build: Callable[[nnx.Rngs], nnx.Module], optimiser: optax.GradientTransformation, key: Key) -> Learner:
     """A fresh learner of the module that ``build`` makes."""
-    graph, params, stats = nnx.split(build(nnx.Rngs(params=key)), nnx.Param, nnx.BatchStat)
-    params, stats = nnx.to_pure_dict(params), nnx.to_pure_dict(stats)
+    graph, *states = nnx.split(build(nnx.Rngs(params=key)), nnx.Param, nnx.BatchStat)
+    params, stats = (nnx.to_pure_dict(state) for state in states)
     return Learner(graph, params, stats, optimiser.init(params))
 
 
@@ -61,7 +61,7 @@ def descend(
     updates, opt = optimiser.update(grads, learner.opt, learner.params)
     params = optax.apply_updates(learner.params, updates)
     learner = replace(learner, params=params, stats=stats, opt=opt)
-    return learner, {"loss": value, "grad_norm": optax.global_norm(grads), **metrics}
+    return learner, {"loss": value, "grad_norm": optax.tree.norm(grads), **metrics}
 
 
 def _merge(graph: Any, params: PyTree, stats: PyTree, training: bool) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -44,7 +46,7 @@ class VectorTrunk(nnx.Module):
 
     def __init__(self, spec: EnvSpec, features: int, rngs: nnx.Rngs):
         sizes = [spec.obs_size, 256, 256, features]
-        self.layers = nnx.List([linear(a, b, rngs) for a, b in zip(sizes[:-1], sizes[1:], strict=True)])
+        self.layers = nnx.List([linear(a, b, rngs) for a, b in pairwise(sizes)])
 
     def __call__(self, obs: Array) -> Array:
         x = obs.astype(jnp.float32).reshape(obs.shape[0], -1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -41,12 +43,12 @@ def collect(
     noise = jnp.zeros_like(noise) if greedy else noise
     step_keys = jax.random.split(named(key, "env"), steps)
 
-    def advance(carry: tuple[Envs, Array], now: tuple[Array, Key]) -> tuple[tuple[Envs, Array], dict[str, Array]]:
+    def advance(carry: tuple[Envs, Array], now: tuple[Array, Key]) -> tuple[tuple[Envs, Array], dict[str, Any]]:
         (envs, hidden), (noise, step_key) = carry, now
         out: Output = net(envs.now.obs, hidden)
         action = out.policy.sample(noise)
         after, transition = autoreset.step(env, pool, envs, to_env(action, space), step_key)
-        row = {
+        row: dict[str, Any] = {
             "obs": envs.now.obs,
             "step": transition,
             "action": action,

@@ -1,0 +1,5 @@
+"""``python -m etd``."""
+
+from etd.cli import main
+
+main()
