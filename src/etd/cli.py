@@ -182,7 +182,7 @@ def watch(
     Args:
         run: the run's directory.
         out: the film; RUN/episode.gif if not given. A name ending in .mp4 makes an MP4.
-        seed: whose policy; the first seed's if not given.
+        seed: whose policy; that of the highest final return if not given.
         episodes: how many to play; the first solved one is filmed.
         greedy: take the likeliest action instead of sampling one.
     """

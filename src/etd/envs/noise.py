@@ -1,0 +1,53 @@
+"""Gaussian noise on observations: no two are alike, which is what defeats bonuses that count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from etd.core.keys import named
+from etd.core.types import Array, EnvSpec, Key, PyTree, Transition
+from etd.envs.base import DeviceEnv
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Adds N(0, sigma^2) to every entry, on the raw scale of the codes, without clipping or rounding.
+
+    ``sigma`` is a standard deviation. The paper speaks of a variance of 0.1 (sigma 0.316); its code takes 0.1 as the
+    standard deviation.
+    """
+
+    env: DeviceEnv
+    sigma: float
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The environment's own, but for real-valued observations."""
+        return replace(self.env.spec, obs_dtype="float32")
+
+    def reset(self, key: Key) -> tuple[PyTree, Array]:
+        """The level is the one that the environment makes of the same key."""
+        state, obs = self.env.reset(key)
+        return state, self._blur(obs, key)
+
+    def step(self, state: PyTree, action: Array, key: Key) -> tuple[PyTree, Transition]:
+        """As the environment's, seen through noise. The fingerprint stays that of the true state."""
+        state, transition = self.env.step(state, action, key)
+        return state, transition._replace(next_obs=self._blur(transition.next_obs, key))
+
+    def fingerprint(self, state: PyTree) -> Array:
+        """Of the true state."""
+        return self.env.fingerprint(state)
+
+    def render(self, state: PyTree) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The true state."""
+        return self.env.render(state)
+
+    def _blur(self, obs: Array, key: Key) -> Array:
+        noise = jax.random.normal(named(key, "noise"), obs.shape)
+        return obs.astype(jnp.float32) + self.sigma * noise

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from etd.lab import presets, session
+from etd.lab.store import Run
+
+SMALL = {"ppo.minibatch": 32, "ppo.features": 8, "ppo.latent": 8, "ppo.epochs": 1}
+SMALL |= {"bonus.minibatch": 32, "bonus.features": 8, "bonus.latent": 8, "bonus.embedding": 8, "bonus.epochs": 1}
+
+Logged = Callable[..., Run]
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Compile three times faster to slower code; what runs for a moment needs no better."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compile_quickly() -> Iterator[None]:
+    with quick():
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run: two small agents, numbered from 3, trained for a moment."""
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    sizes = {"num_envs": 4, "rollout": 16, "steps": 320, "seed": 3, "seeds": 2}
+    with quick():
+        session.train("MiniGrid-Empty-5x5-v0", out=path, quiet=True, fields=SMALL, **sizes)
+    return path
+
+
+@pytest.fixture
+def logged(tmp_path: Path) -> Logged:
+    """Writes a run with given returns [S, I], and other columns as given or harmless."""
+
+    def log(
+        returns: np.ndarray,
+        name: str = "run",
+        bonus: str = "etd",
+        env: str = "MiniGrid-DoorKey-8x8-v0",
+        wall: np.ndarray | None = None,
+        **columns: np.ndarray,
+    ) -> Run:
+        seeds, iterations = np.shape(returns)
+        run = Run.create(tmp_path / name, replace(presets.choose(env, bonus), seeds=seeds, num_envs=10, rollout=100))
+        wall = np.arange(1, iterations + 1) * 10.0 if wall is None else wall
+        for i in range(iterations):
+            rows = []
+            for s in range(seeds):
+                row = {"iteration": i + 1, "seed": s, "step": (i + 1) * 1000, "return": returns[s][i]}
+                row |= {"success": returns[s][i], "first_success": -1, "alive": 1, "bonus_mean": 0.0, "bonus_std": 0.0}
+                row |= {key: values[s][i] for key, values in columns.items()}
+                rows.append({**row, "wall": wall[i]})
+            run.log(rows)
+        return run
+
+    return log

@@ -1,0 +1,106 @@
+"""The command line, in this process and, for signals, in one of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from etd.cli import COMMANDS, main
+from etd.lab.store import Run
+from tests.lab.conftest import SMALL
+
+
+def refused(capsys, *args):
+    """The sentence that a mistaken command prints."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(args))
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_short_and_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert f"etd {command}" in text.split("For example:")[1]
+    assert len(text.splitlines()) < 50
+
+
+def test_list_names_everything(capsys):
+    main(["list"])
+    text = capsys.readouterr().out
+    for name in ("MiniGrid-DoorKey-8x8-v0", "MiniGrid-Empty-5x5-v0", "etd", "none", "minigrid-etd"):
+        assert name in text
+
+
+def test_show_prints_the_resolved_preset(capsys):
+    main(["show", "minigrid-etd", "--set", "bonus.learning_rate=1e-4", "--set", "ppo.norm=layer"])
+    text = capsys.readouterr().out
+    assert '"learning_rate": 0.0001' in text
+    assert '"norm": "layer"' in text
+
+
+def test_mistakes_get_a_sentence(capsys, tmp_path, trained):
+    assert "Did you mean 'MiniGrid-DoorKey-8x8-v0'" in refused(capsys, "train", "--env", "MiniGrid-DorKey-8x8-v0")
+    assert "Did you mean 'etd'" in refused(capsys, "train", "--bonus", "edt")
+    assert "Did you mean 'minigrid-etd'" in refused(capsys, "train", "--preset", "minigrid-edt")
+    assert "Did you mean 'learning_rate'" in refused(capsys, "train", "--set", "bonus.lerning_rate=3")
+    assert "is not a run" in refused(capsys, "resume", str(tmp_path))
+    assert "already exists" in refused(capsys, "train", "--out", str(trained))
+    assert "Ask for environments" in refused(capsys, "list", "bonus")
+    assert "at least one run" in refused(capsys, "report")
+
+
+def test_a_missing_extra_names_its_pip_command(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    small = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    small += ["--set", "num_envs=4", "--set", "rollout=16", "--steps", "64", "--out", str(tmp_path / "run")]
+    said = refused(capsys, "train", "--env", "MiniGrid-Empty-5x5-v0", *small, "--log", "tensorboard")
+    assert "pip install 'etd[tensorboard]'" in said
+
+
+def start(path, steps):
+    """``etd train`` of a tiny experiment in its own process."""
+    words = ["--env", "MiniGrid-Empty-5x5-v0", "--steps", str(steps), "--out", str(path)]
+    words += [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    words += ["--set", "num_envs=4", "--set", "rollout=16"]
+    cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
+    environment = {**os.environ, **cache, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "etd", "train", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+    )
+
+
+def wait_for_rows(path, count):
+    """Until the run has logged that many rows."""
+    for _ in range(1200):
+        if (path / "metrics.csv").exists() and len((path / "metrics.csv").read_text().splitlines()) > count:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the run never began")
+
+
+def test_sigterm_saves_and_prints_how_to_resume(tmp_path):
+    path = tmp_path / "run"
+    process = start(path, 10_000_000)
+    wait_for_rows(path, 3)
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 0
+    assert f"etd resume {path}" in output
+    run = Run.open(path)
+    assert int(run.checkpoints()[0].stem) == np.max(run.metrics()["iteration"])

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etd import cli
+from etd.core.errors import UserError
+from etd.lab import report, session
+from etd.lab.store import Run
+
+NAN = float("nan")
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are balanced, and keeps them, the text and the cells of the first table."""
+
+    def __init__(self, file: Path):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.rows: list[list[str]] = []
+        self.feed(file.read_text(encoding="utf-8"))
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.open and self.open[-1] in ("th", "td"):
+            self.rows[-1][-1] += data
+
+    def cell(self, label: str, column: int = 1) -> str:
+        return next(row[column] for row in self.rows if row[0] == label)
+
+
+def test_headline_says_what_the_csv_says(trained: Path, tmp_path: Path) -> None:
+    with (trained / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    last = rows[-2:]
+    assert [row["seed"] for row in last] == ["3", "4"]
+    returns = np.array([float(row["return"]) for row in last])
+    success = np.array([float(row["success"]) for row in last])
+    page = Page(report.write([trained], tmp_path / "page.html"))
+    assert page.cell("environment") == "MiniGrid-Empty-5x5-v0"
+    assert page.cell("bonus") == "etd"
+    assert page.cell("seeds") == "2"
+    assert page.cell("steps per seed") == "320"
+    assert page.cell("final return") == f"{returns.mean():.3f} ± {returns.std(ddof=1):.3f}"
+    assert page.cell("final success") == f"{success.mean():.1%} ± {success.std(ddof=1):.1%}"
+    walls = [float(row["wall"]) for row in rows if row["seed"] == "3"]
+    assert page.cell("throughput") == f"{4 * 64 * 2 / (walls[-1] - walls[0]):,.0f} steps/s"
+    assert "jaxlib" in page.text
+
+
+def test_steps_to_solve_and_first_success(logged, tmp_path: Path) -> None:
+    returns = np.array([[NAN, 0.5, 0.92, 0.8], [0.0, 0.9, 0.95, 0.96], [NAN, NAN, 0.1, 0.2]])
+    first = np.array([[-1, 2000, 2000, 2000], [-1, 1000, 1000, 1000], [-1, -1, -1, -1]])
+    run = logged(returns, first_success=first)
+    page = Page(report.write([run.path], tmp_path / "page.html"))
+    assert page.cell("steps to return 0.9") == "3,000, 2,000, not yet"
+    assert page.cell("first success at step") == "2,000, 1,000, not yet"
+    assert page.cell("steps per seed") == "4,000 of 500,000"
+
+
+def test_many_seeds_are_summarised() -> None:
+    assert report.each([10_000, 20_000, 30_000, 40_000, 50_000, 60_000, None]) == (
+        "median 35,000 (10,000 to 60,000); 6 of 7 seeds"
+    )
+    assert report.each([None] * 7) == "not yet"
+
+
+def test_time_counts_every_resumption(logged) -> None:
+    """Two starts: 30 s with one iteration of 10 s after compiling, then 25 s with one of 5 s."""
+    run = logged(np.zeros((2, 4)), wall=np.array([20.0, 30.0, 20.0, 25.0]))
+    result = report.numbers(run)
+    assert result.wall == 55
+    assert result.throughput == pytest.approx(2 * 2000 / 15)
+    resume = f"etd resume {run.path}"
+    assert report.commands(run, result.resumed)[1:] == [resume]
+
+
+def test_frozen_seed_is_said(logged, tmp_path: Path) -> None:
+    run = logged(np.zeros((2, 2)), alive=np.array([[1, 1], [1, 0]]))
+    assert Page(report.write([run.path], tmp_path / "page.html")).cell("seeds") == "2 (not finite, frozen: 1)"
+
+
+def test_command_makes_the_same_experiment(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = Run.open(trained), {}
+
+    def train(**given: Any) -> Run:
+        asked.update(given)
+        return run
+
+    monkeypatch.setattr(session, "train", train)
+    (line,) = report.commands(run, resumed=0)
+    program, *words = shlex.split(line)
+    cli.main(words)
+    assert program == "etd"
+    assert asked["experiment"] == run.experiment
+    assert asked["out"] == trained
+
+
+def test_page_needs_nothing_else(trained: Path, logged, tmp_path: Path) -> None:
+    other = logged(np.zeros((1, 3)), bonus="none")
+    film = b"GIF89a and so on"
+    (other.path / "episode.gif").write_bytes(film)
+    file = report.write([trained, other.path], tmp_path)
+    assert file == tmp_path / "report.html"
+    page = Page(file)
+    pictures = [attrs for tag, attrs in page.tags if tag == "img"]
+    assert len(pictures) == 4  # the curves, a panel for each run, one film
+    assert f"data:image/gif;base64,{base64.b64encode(film).decode()}" in [p["src"] for p in pictures]
+    for attrs in pictures:
+        assert attrs["alt"]
+        assert attrs["src"].startswith("data:image/")
+    assert all(attrs.get("scope") in ("row", "col") for tag, attrs in page.tags if tag == "th")
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "a"}
+    source = file.read_text(encoding="utf-8")
+    assert not any(word in source for word in ("http://", "https://", "url(", "@import"))
+    assert "prefers-color-scheme: dark" in source
+
+
+def test_hostile_names_stay_text(logged, tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>\"'&amp;<b>"
+    run = logged(np.zeros((1, 2)), name)
+    run.record["versions"]["etd"] = "<script>alert(2)</script>"
+    (run.path / "run.json").write_text(json.dumps(run.record))
+    page = Page(report.write([run.path], tmp_path / "page.html"))
+    assert name in page.text
+    assert "<script>alert(2)</script>" in page.text
+    assert not {"script", "b"} & {tag for tag, _ in page.tags}
+    assert all("onerror" not in attrs for _, attrs in page.tags)
+
+
+@pytest.mark.parametrize("returns", [np.full((2, 3), NAN), np.empty((2, 0))])
+def test_nothing_finished_yet(logged, returns: np.ndarray, tmp_path: Path) -> None:
+    page = Page(report.write([logged(returns).path], tmp_path / "page.html"))
+    assert page.cell("final return") == "no episode finished yet"
+    assert page.cell("steps to return 0.9") == "not yet"
+
+
+def test_mistakes_get_sentences(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="at least one run"):
+        report.write([], tmp_path / "page.html")
+    with pytest.raises(UserError, match="is not a run"):
+        report.write([tmp_path / "nowhere"], tmp_path / "page.html")

@@ -1,0 +1,147 @@
+"""Runs on disk: exact resume, damage, and the sentences for what is not a run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etd import UserError
+from etd.lab import session
+from etd.lab.store import Run
+from etd.train import trainer
+
+
+def leaves(state):
+    def bare(leaf):
+        return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.tree.map(bare, state))]
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the trained run, free to be damaged."""
+    return Run.open(shutil.copytree(trained, tmp_path / "copy"))
+
+
+def without_wall(run):
+    return {name: column for name, column in run.metrics().items() if name != "wall"}
+
+
+def test_resume_is_bit_exact(trained, tmp_path):
+    """5 iterations equal 2, a stop, a resume and 3 more: every bit of the state, every number logged."""
+    whole = Run.open(trained)
+    split = session.train(experiment=whole.experiment, steps=2 * 64, out=tmp_path / "split", quiet=True)
+    assert int(split.checkpoints()[0].stem) == 2
+    session.resume(split.path, steps=5 * 64, quiet=True)
+
+    assert Run.open(split.path).experiment == whole.experiment
+    like = trainer.shapes(whole.experiment)
+    for ours, theirs in zip(leaves(split.load(like)[0]), leaves(whole.load(like)[0]), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_equal(without_wall(split), without_wall(whole))
+
+
+def test_a_finished_run_has_one_row_per_iteration_and_seed(trained):
+    run = Run.open(trained)
+    rows = list(zip(*(run.metrics()[name].astype(int) for name in ("iteration", "seed", "step")), strict=True))
+    assert rows == [(i, seed, i * 64) for i in range(1, 6) for seed in (3, 4)]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(run, damage):
+    state, last, _ = run.load(trainer.shapes(run.experiment))
+    good = run.save(state, last + 1)
+    bad = run.save(state, last + 2)
+    content = bytearray(bad.read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 255
+    bad.write_bytes({"truncated": content[: len(content) // 3], "flipped": content, "emptied": b""}[damage])
+    restored, iteration, complaints = run.load(trainer.shapes(run.experiment))
+    assert iteration == int(good.stem)
+    assert len(complaints) == 1
+    assert bad.name in complaints[0]
+    for ours, theirs in zip(leaves(restored), leaves(state), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_no_sound_checkpoint_is_said(run):
+    for file in run.checkpoints():
+        file.write_bytes(b"not a checkpoint")
+    with pytest.raises(UserError, match="no checkpoint that can be read"):
+        run.load(trainer.shapes(run.experiment))
+
+
+def test_an_unfinished_write_is_never_taken_for_a_checkpoint(run):
+    newest = run.checkpoints()[0]
+    (newest.parent / "0000099.part").write_bytes(b"half a file")
+    assert run.checkpoints()[0] == newest
+
+
+def test_only_the_newest_checkpoints_stay(run):
+    state = run.load(trainer.shapes(run.experiment))[0]
+    for iteration in (10, 11, 12):
+        run.save(state, iteration)
+    assert [int(f.stem) for f in run.checkpoints()] == [12, 11]
+
+
+def test_a_checkpoint_of_another_shape_is_refused(run):
+    other = replace(run.experiment, seeds=3)
+    with pytest.raises(UserError, match="expected"):
+        run.load(trainer.shapes(other))
+
+
+def test_rewinding_drops_later_rows_and_a_torn_line(run):
+    with run.metrics_file.open("a") as file:
+        file.write("6,3,1,0.5")
+    run.rewind(3)
+    assert set(run.metrics()["iteration"]) == {1, 2, 3}
+
+
+def test_an_existing_run_is_refused_unless_told(run):
+    with pytest.raises(UserError, match="already exists"):
+        Run.create(run.path, run.experiment)
+    fresh = Run.create(run.path, run.experiment, overwrite=True)
+    assert fresh.checkpoints() == []
+    assert fresh.metrics() == {}
+
+
+def test_what_is_not_a_run(tmp_path, run):
+    with pytest.raises(UserError, match="does not exist"):
+        Run.open(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"holds no run\.json"):
+        Run.open(tmp_path)
+    file = run.path / "run.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "format": 999}))
+    with pytest.raises(UserError, match="newer etd"):
+        Run.open(run.path)
+    file.write_text(file.read_text()[:50])
+    with pytest.raises(UserError, match="cannot be read"):
+        Run.open(run.path)
+
+
+def test_a_full_disk_is_said_and_harms_nothing(run, monkeypatch):
+    state, last, _ = run.load(trainer.shapes(run.experiment))
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(UserError, match="The disk is full"):
+        session._save(run, state, last + 1)
+    monkeypatch.undo()
+    assert run.load(trainer.shapes(run.experiment))[1] == last
+
+
+def test_the_record_names_versions_and_device(trained):
+    record = json.loads((trained / "run.json").read_text())
+    assert record["versions"]["jax"] == jax.__version__
+    assert record["device"]["platform"] == jax.default_backend()
