@@ -7,7 +7,7 @@ from typing import NamedTuple
 from flax import nnx
 
 from etd.core.types import Array, EnvSpec
-from etd.nets.blocks import GRU, Block, NormKind, linear
+from etd.nets.blocks import GRU, Block, Linear, NormKind
 from etd.nets.heads import ActionHead, Distribution
 from etd.nets.trunks import trunk
 
@@ -27,13 +27,13 @@ class Output(NamedTuple):
 class ActorCritic(nnx.Module):
     """obs [B, ...], hidden [B, H] -> Output. The recurrent state is as wide as the features."""
 
-    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind, rngs: nnx.Rngs):
-        self.trunk = trunk(spec, features, norm, rngs)
-        self.gru = GRU(features, features, rngs)
-        self.actor = Block(features, latent, norm, rngs)
-        self.critic = Block(features, latent, norm, rngs)
-        self.action_head = ActionHead(latent, spec.action, rngs)
-        self.value_head = linear(latent, 1, rngs, zero=True)
+    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind):
+        self.trunk = trunk(spec, features, norm)
+        self.gru = GRU(features, features)
+        self.actor = Block(features, latent, norm)
+        self.critic = Block(features, latent, norm)
+        self.action_head = ActionHead(latent, spec.action)
+        self.value_head = Linear(latent, 1, bound=0.0)
 
     def __call__(self, obs: Array, hidden: Array) -> Output:
         features = self.trunk(obs)

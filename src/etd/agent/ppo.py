@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import nnx
 
 from etd.agent.gae import advantages
 from etd.agent.policy import ActorCritic, Output
@@ -59,8 +58,8 @@ class PPO:
     """False: a time-out counts as a termination, as the authors' code; True: it is worth the value of its last state"""
 
     def init(self, key: Key, spec: EnvSpec) -> Learner:
-        def build(rngs: nnx.Rngs) -> ActorCritic:
-            return ActorCritic(spec, self.features, self.latent, self.norm, rngs)
+        def build() -> ActorCritic:
+            return ActorCritic(spec, self.features, self.latent, self.norm)
 
         return create(build, self.optimiser(), key)
 

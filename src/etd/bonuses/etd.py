@@ -24,7 +24,7 @@ from flax import nnx
 from etd.bonuses import energies, futures, memory
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
-from etd.nets.blocks import Block, NormKind, linear
+from etd.nets.blocks import Block, Linear, NormKind
 from etd.nets.model import create
 from etd.nets.trunks import trunk
 
@@ -39,14 +39,12 @@ class Pair(NamedTuple):
 class DistanceNet(nnx.Module):
     """Trunk features [B, F], from them an embedding [B, D] for the distance and a potential [B]."""
 
-    def __init__(
-        self, spec: EnvSpec, features: int, latent: int, embedding: int, norm: NormKind, rngs: nnx.Rngs
-    ) -> None:
-        self.trunk = trunk(spec, features, norm, rngs)
-        self.hidden = Block(features, latent, norm, rngs)
-        self.embedding = linear(latent, embedding, rngs)
-        self.potential_hidden = Block(features, latent, norm, rngs)
-        self.potential_out = linear(latent, 1, rngs)
+    def __init__(self, spec: EnvSpec, features: int, latent: int, embedding: int, norm: NormKind) -> None:
+        self.trunk = trunk(spec, features, norm)
+        self.hidden = Block(features, latent, norm)
+        self.embedding = Linear(latent, embedding)
+        self.potential_hidden = Block(features, latent, norm)
+        self.potential_out = Linear(latent, 1)
 
     def encode(self, features: Array) -> Array:
         return self.embedding(self.hidden(features))
@@ -70,8 +68,8 @@ class ETD(LearnedBonus):
     """drop MRN's asymmetric half"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
-        def build(rngs: nnx.Rngs) -> DistanceNet:
-            return DistanceNet(spec, self.features, self.latent, self.embedding, self.norm, rngs)
+        def build() -> DistanceNet:
+            return DistanceNet(spec, self.features, self.latent, self.embedding, self.norm)
 
         seen = memory.empty(num_envs, spec.max_steps + 1, self.features)
         return BonusState(create(build, self.optimiser(), key), seen)
@@ -83,7 +81,7 @@ class ETD(LearnedBonus):
         stored = memory.stored(state.memory, rollout.done)
         bonus = self._nearest(past, net.encode(after), stored)
         seen = memory.remember(state.memory, present, after[-1], rollout.done)
-        filled = seen.count.max() / seen.values.shape[1]
+        filled = seen.filled.max() / seen.values.shape[1]
         return state._replace(memory=seen), Scored(bonus, (), {"memory_filled": filled})
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Pair:

@@ -20,8 +20,8 @@ class Memory(NamedTuple):
 
     values: Array
     """[N, L, D]"""
-    count: Array
-    """[N] int32"""
+    filled: Array
+    """[N] int32: how many"""
 
 
 def empty(num_envs: int, capacity: int, size: int) -> Memory:
@@ -39,7 +39,7 @@ def stored(memory: Memory, done: Array) -> Array:
     steps, capacity = done.shape[0], memory.values.shape[1]
     episode = _episode(done)
     time = jnp.arange(steps)
-    carried = (episode == 0)[:, :, None] & (jnp.arange(capacity) < memory.count[:, None])
+    carried = (episode == 0)[:, :, None] & (jnp.arange(capacity) < memory.filled[:, None])
     fresh = _fresh(memory, steps)
     same = episode[:, :, None] == episode.T
     return jnp.concatenate([carried, same & (time[:, None, None] >= time) & fresh], 2)
@@ -52,8 +52,8 @@ def remember(memory: Memory, present: Array, last: Array, done: Array) -> Memory
     ongoing = episode[-1]
     rows = jnp.concatenate([present, last[None]]).swapaxes(0, 1)
     # Slot k holds the carried entry k, then the rollout's rows from the first one that is not in memory yet.
-    keep = jnp.where(ongoing == 0, memory.count, 0)
-    first = jnp.where(ongoing == 0, (memory.count > 0).astype(jnp.int32), (episode < ongoing).sum(0))
+    keep = jnp.where(ongoing == 0, memory.filled, 0)
+    first = jnp.where(ongoing == 0, (memory.filled > 0).astype(jnp.int32), (episode < ongoing).sum(0))
     slot = jnp.arange(capacity)
     source = jnp.clip(slot - keep[:, None] + first[:, None], 0, steps)
     new = jnp.take_along_axis(rows, source[:, :, None], 1)
@@ -70,4 +70,4 @@ def _episode(done: Array) -> Array:
 
 def _fresh(memory: Memory, steps: int) -> Array:
     """[N, T] False for row 0 where it is already the carried memory's last entry."""
-    return ~((jnp.arange(steps) == 0) & (memory.count > 0)[:, None])
+    return ~((jnp.arange(steps) == 0) & (memory.filled > 0)[:, None])

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from etd.core.types import Array, Box, Discrete, Key
-from etd.nets.blocks import linear
+from etd.nets.blocks import Linear
 
 
 class Categorical(NamedTuple):
@@ -67,8 +67,8 @@ def action_noise(key: Key, action: Discrete | Box, lead: tuple[int, ...]) -> Arr
 class ActionHead(nnx.Module):
     """A linear layer from latent to distribution, zero at the start."""
 
-    def __init__(self, latent: int, action: Discrete | Box, rngs: nnx.Rngs):
-        self.linear = linear(latent, action.n if isinstance(action, Discrete) else action.size, rngs, zero=True)
+    def __init__(self, latent: int, action: Discrete | Box):
+        self.linear = Linear(latent, action.n if isinstance(action, Discrete) else action.size, bound=0.0)
         self.log_std = nnx.Param(jnp.zeros(action.size)) if isinstance(action, Box) else None
 
     def __call__(self, x: Array) -> Distribution:

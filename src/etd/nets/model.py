@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from flax import nnx
 
 from etd.core.types import Key, PyTree
+from etd.nets.blocks import Drawn
 
 
 @jax.tree_util.register_dataclass
@@ -39,9 +42,15 @@ Loss = Callable[[Any, PyTree, Key], tuple[jax.Array, dict[str, jax.Array]]]
 """(module in training mode, minibatch, key) -> (scalar, metrics)."""
 
 
-def create(build: Callable[[nnx.Rngs], nnx.Module], optimiser: optax.GradientTransformation, key: Key) -> Learner:
-    """A fresh learner of the module that ``build`` makes."""
-    graph, *states = nnx.split(build(nnx.Rngs(params=key)), nnx.Param, nnx.BatchStat)
+def create(build: Callable[[], nnx.Module], optimiser: optax.GradientTransformation, key: Key) -> Learner:
+    """A fresh learner of the module that ``build`` makes, its Drawn weights drawn from one stream."""
+    net = build()
+    bounds, shape = jax.tree.flatten(nnx.to_pure_dict(nnx.state(net, Drawn)))
+    ends = np.cumsum([0] + [bound.size for bound in bounds])
+    unit = jax.random.uniform(key, (int(ends[-1]),), minval=-1.0)
+    drawn = [bound * unit[a:b].reshape(bound.shape) for bound, (a, b) in zip(bounds, pairwise(ends), strict=True)]
+    nnx.update(net, nnx.State(jax.tree.unflatten(shape, drawn)))
+    graph, *states = nnx.split(net, nnx.Param, nnx.BatchStat)
     params, stats = (nnx.to_pure_dict(state) for state in states)
     return Learner(graph, params, stats, optimiser.init(params))
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from etd.core.types import Array, EnvSpec
-from etd.nets.blocks import Block, ConvBlock, Norm, NormKind, linear
+from etd.nets.blocks import Block, ConvBlock, Linear, Norm, NormKind
 
 # (outputs, kernel, stride) of each convolution, from the paper's appendix on network structures.
 GRID_LAYERS = ((32, 2, 1), (64, 2, 1), (64, 2, 1))
@@ -19,9 +19,7 @@ PIXEL_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 4, 1))
 class ConvTrunk(nnx.Module):
     """Norm on the raw image, three convolution blocks, one linear block."""
 
-    def __init__(
-        self, spec: EnvSpec, layers: tuple[tuple[int, int, int], ...], features: int, norm: NormKind, rngs: nnx.Rngs
-    ):
+    def __init__(self, spec: EnvSpec, layers: tuple[tuple[int, int, int], ...], features: int, norm: NormKind):
         height, width, channels = spec.obs_shape
         shape = (height, width, channels)
         self.high = spec.obs_high
@@ -29,10 +27,10 @@ class ConvTrunk(nnx.Module):
         convs = []
         for index, (outputs, kernel, stride) in enumerate(layers):
             small = index == 0 and min(height, width) <= 3
-            convs.append(ConvBlock(shape, outputs, kernel, stride, norm, rngs, padding=1 if small else 0))
+            convs.append(ConvBlock(shape, outputs, kernel, stride, norm, padding=1 if small else 0))
             shape = convs[-1].shape
         self.convs = nnx.List(convs)
-        self.project = Block(shape[0] * shape[1] * shape[2], features, norm, rngs)
+        self.project = Block(shape[0] * shape[1] * shape[2], features, norm)
 
     def __call__(self, obs: Array) -> Array:
         x = self.input_norm(obs.astype(jnp.float32) / self.high)
@@ -44,9 +42,9 @@ class ConvTrunk(nnx.Module):
 class VectorTrunk(nnx.Module):
     """Three linear layers with ReLU and no norm, as the authors' code has it for vector observations."""
 
-    def __init__(self, spec: EnvSpec, features: int, rngs: nnx.Rngs):
+    def __init__(self, spec: EnvSpec, features: int):
         sizes = [spec.obs_size, 256, 256, features]
-        self.layers = nnx.List([linear(a, b, rngs) for a, b in pairwise(sizes)])
+        self.layers = nnx.List([Linear(a, b) for a, b in pairwise(sizes)])
 
     def __call__(self, obs: Array) -> Array:
         x = obs.astype(jnp.float32).reshape(obs.shape[0], -1)
@@ -55,8 +53,8 @@ class VectorTrunk(nnx.Module):
         return x
 
 
-def trunk(spec: EnvSpec, features: int, norm: NormKind, rngs: nnx.Rngs) -> ConvTrunk | VectorTrunk:
+def trunk(spec: EnvSpec, features: int, norm: NormKind) -> ConvTrunk | VectorTrunk:
     """The extractor for this kind of observation: [B, ...] to [B, features]."""
     if spec.kind == "vector":
-        return VectorTrunk(spec, features, rngs)
-    return ConvTrunk(spec, GRID_LAYERS if spec.kind == "grid" else PIXEL_LAYERS, features, norm, rngs)
+        return VectorTrunk(spec, features)
+    return ConvTrunk(spec, GRID_LAYERS if spec.kind == "grid" else PIXEL_LAYERS, features, norm)

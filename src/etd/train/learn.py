@@ -69,7 +69,8 @@ def iterate(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[
         env, state.minds.policy, state.envs, state.hidden, pool, experiment.rollout, key, experiment.bonus.needs
     )
     minds, metrics = learn(experiment, state.minds, rollout, state.iteration, key)
-    finite = jnp.stack([jnp.isfinite(metrics[name]) for name in metrics if name.endswith("loss")]).all()
+    watched = [value for name, value in metrics.items() if name.endswith(("loss", "grad_norm"))]
+    finite = jnp.isfinite(jnp.stack(watched)).all()
     alive = state.alive & finite
     new = TrainState(state.key, state.iteration + 1, alive, minds, envs, hidden)
     kept = _choose(alive, new, state._replace(iteration=state.iteration + 1, alive=alive))

@@ -1,0 +1,91 @@
+"""Shared by all tests: the compilation cache, small rollouts and learners with random weights."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from etd.core.types import Rollout, Transition
+
+if jax.config.jax_compilation_cache_dir is None:  # JAX_COMPILATION_CACHE_DIR names another
+    jax.config.update("jax_compilation_cache_dir", str(Path(__file__).resolve().parents[1] / ".cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture(scope="session")
+def quick():
+    """jit that compiles twice to three times faster to slower code; what is run once needs no better."""
+    return partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+@pytest.fixture(scope="session")
+def lively():
+    """jit for loops that learn: compiles in two thirds of the time to code as fast as the default's."""
+    return partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def fill():
+    """Random weights for what an ``init`` function describes, without compiling that function.
+
+    No weight is zero, so heads that start at zero are put to work. Other state (the optimiser's, a memory) is zero.
+    """
+
+    def build(init, seed=0, bound=0.4):
+        rng = np.random.default_rng(seed)
+
+        def leaf(path, shape):
+            names = [str(getattr(part, "name", getattr(part, "key", ""))) for part in path]
+            if "params" in names:
+                value = rng.uniform(-bound, bound, shape.shape)
+            elif "stats" in names:
+                value = rng.uniform(0.5, 1.5, shape.shape) - (names[-1] == "mean")  # variances are positive
+            else:
+                value = np.zeros(shape.shape)
+            return jnp.asarray(value, shape.dtype)
+
+        return jax.tree_util.tree_map_with_path(leaf, jax.eval_shape(init, jax.random.key(0)))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def rollout_of():
+    """A Rollout from what a test cares about; the rest is zero.
+
+    ``obs`` [T, N, ...] is what the policy sees; without ``next_obs`` every successor inside an episode is the
+    observation seen next, and the successors at the ends of episodes and of the rollout come from ``ends`` [T, N, ...].
+    """
+
+    def build(obs, done, ends, reward=None, terminated=None, fingerprint=None):
+        obs, done, ends = np.asarray(obs), np.asarray(done), np.asarray(ends)
+        steps, envs = done.shape
+        following = np.concatenate([obs[1:], ends[-1:]])
+        mask = done.reshape(steps, envs, *[1] * (obs.ndim - 2))
+        next_obs = np.where(mask, ends, following)
+        terminated = done if terminated is None else np.asarray(terminated)
+        transition = Transition(
+            jnp.asarray(next_obs),
+            jnp.asarray(np.zeros((steps, envs)) if reward is None else reward, jnp.float32),
+            jnp.asarray(terminated),
+            jnp.asarray(done & ~terminated),
+            jnp.asarray(np.zeros((steps, envs)) if fingerprint is None else fingerprint, jnp.uint32),
+        )
+        nothing = jnp.zeros((steps, envs))
+        more = jnp.zeros((steps + 1, envs))
+        return Rollout(
+            jnp.asarray(np.concatenate([obs, ends[-1:]])), transition, nothing, nothing, more, more[..., None]
+        )
+
+    return build

@@ -1,0 +1,190 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from etd.nets.blocks import GRU, Block, ConvBlock, Norm, conv2x2
+from etd.nets.model import create, descend
+
+STILL = optax.sgd(0.0)
+
+
+def of(build):
+    """An ``init`` function of the module that ``build`` makes."""
+    return lambda key: create(build, STILL, key)
+
+
+def test_conv2x2_is_the_convolution_with_its_gradients(quick, rng):
+    x = rng.normal(size=(2, 3, 5, 4, 3)).astype(np.float32)  # two leading axes, a rectangle
+    kernel = rng.normal(size=(2, 2, 3, 6)).astype(np.float32)
+    pull = rng.normal(size=(2, 3, 4, 3, 6)).astype(np.float32)
+
+    def primitive(x, kernel):
+        flat = x.reshape(-1, *x.shape[2:])
+        y = jax.lax.conv_general_dilated(flat, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return y.reshape(*x.shape[:2], *y.shape[1:])
+
+    def ours(x, kernel):
+        return conv2x2(x, kernel.reshape(-1, kernel.shape[-1]))
+
+    def with_gradients(function):
+        out, back = jax.vjp(function, x, kernel)
+        return out, *back(pull)
+
+    results, reference = quick(lambda: (with_gradients(ours), with_gradients(primitive)))()
+    for a, b in zip(results, reference, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 1, 1), (4, 2, 0)])
+def test_conv_block_against_loops(quick, fill, rng, kernel, stride, padding):
+    learner = fill(of(lambda: ConvBlock((6, 5, 2), 3, kernel, stride, "none", padding)))
+    weight, bias = np.asarray(learner.params["kernel"]), np.asarray(learner.params["bias"])
+    x = rng.normal(size=(2, 6, 5, 2)).astype(np.float32)
+    padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    height, width = ((side + 2 * padding - kernel) // stride + 1 for side in (6, 5))
+    expected = np.zeros((2, height, width, 3))
+    for i in range(height):
+        for j in range(width):
+            patch = padded[:, i * stride : i * stride + kernel, j * stride : j * stride + kernel]
+            expected[:, i, j] = np.tensordot(patch, weight, 3) + bias
+    assert learner.net().shape == expected.shape[1:]
+    out = quick(lambda: learner.net()(x))()
+    np.testing.assert_allclose(out, np.maximum(expected, 0), rtol=1e-5, atol=1e-5)
+
+
+def run_norm(quick, learner, first, second):
+    """Outputs in training mode on two batches, the learner after them, and its output in eval mode on the first."""
+
+    def loss(net, batch, key):
+        out = net(batch)
+        return out.sum(), {"out": out}
+
+    @quick
+    def run(learner):
+        outs = []
+        for batch in (first, second):
+            learner, metrics = descend(learner, STILL, loss, batch, jax.random.key(0))
+            outs.append(metrics["out"])
+        return outs, learner, learner.net()(first)
+
+    return run(learner)
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3, 5)])
+def test_batch_norm(quick, fill, rng, shape):
+    learner = fill(of(lambda: Norm("batch", shape)))
+    weight, bias = np.asarray(learner.params["weight"]), np.asarray(learner.params["bias"])
+    mean, var = np.asarray(learner.stats["mean"]), np.asarray(learner.stats["var"])
+    batches = [(rng.normal(size=(6, *shape)) * 2 + k).astype(np.float32) for k in (1, 3)]
+    outs, learner, evaluated = run_norm(quick, learner, *batches)
+    for batch, out in zip(batches, outs, strict=True):
+        rows = batch.reshape(-1, 5).astype(np.float64)
+        expected = (batch - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5) * weight + bias
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+        mean = 0.9 * mean + 0.1 * rows.mean(0)
+        var = 0.9 * var + 0.1 * rows.var(0, ddof=1)
+    np.testing.assert_allclose(learner.stats["mean"], mean, rtol=1e-5)
+    np.testing.assert_allclose(learner.stats["var"], var, rtol=1e-5)
+    np.testing.assert_allclose(
+        evaluated, (batches[0] - mean) / np.sqrt(var + 1e-5) * weight + bias, rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3, 5)])
+def test_layer_norm_is_the_same_in_training_and_evaluation(quick, fill, rng, shape):
+    learner = fill(of(lambda: Norm("layer", shape)))
+    weight, bias = np.asarray(learner.params["weight"]), np.asarray(learner.params["bias"])
+    assert weight.shape == shape  # one weight per entry, not per channel
+    batches = [(rng.normal(size=(6, *shape)) * 2 + k).astype(np.float32) for k in (1, 3)]
+    outs, learner, evaluated = run_norm(quick, learner, *batches)
+    for batch, out in zip(batches, outs, strict=True):
+        wide, axes = batch.astype(np.float64), tuple(range(1, batch.ndim))
+        standard = (wide - wide.mean(axes, keepdims=True)) / np.sqrt(wide.var(axes, keepdims=True) + 1e-5)
+        np.testing.assert_allclose(out, standard * weight + bias, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(evaluated, outs[0], rtol=1e-6, atol=1e-6)
+    assert not jax.tree.leaves(learner.stats)
+
+
+def test_no_norm_is_the_identity(rng):
+    batch = rng.normal(size=(6, 5)).astype(np.float32)
+    np.testing.assert_array_equal(Norm("none", (5,))(batch), batch)
+
+
+def test_gradient_of_batch_norm_flows_through_the_statistics(quick, fill, rng):
+    learner = fill(of(lambda: Norm("batch", (3,))))
+    graph, params, stats = learner.graph, learner.params, learner.stats
+    x, pull = (rng.normal(size=(8, 3)).astype(np.float32) for _ in range(2))
+
+    def ours(x):
+        net = nnx.merge(graph, nnx.State(params), nnx.State(stats), copy=True)
+        net.set_attributes(training=True)
+        return net(x)
+
+    def plain(x):
+        return (x - x.mean(0)) / jnp.sqrt(x.var(0) + 1e-5) * params["weight"] + params["bias"]
+
+    grads, reference = quick(lambda: [jax.vjp(f, x)[1](pull)[0] for f in (ours, plain)])()
+    np.testing.assert_allclose(grads, reference, rtol=1e-4, atol=1e-5)
+
+
+def test_eval_never_moves_the_statistics(quick, fill, rng):
+    learner = fill(of(lambda: Block(4, 5, "batch")))
+    batch = rng.normal(size=(6, 4)).astype(np.float32)
+
+    @quick
+    def run(learner):
+        net = learner.net()
+        first, second = net(batch), net(batch)
+        trained, _ = descend(learner, STILL, lambda net, x, key: (net(x).sum(), {}), batch, jax.random.key(0))
+        return learner.stats, first, second, trained.stats
+
+    stats, first, second, trained = run(learner)
+    np.testing.assert_array_equal(first, second)
+    jax.tree.map(np.testing.assert_array_equal, stats, learner.stats)
+    for name in ("mean", "var"):
+        assert np.abs(trained["norm"][name] - learner.stats["norm"][name]).min() > 1e-4
+
+
+def test_gru_cell(quick, fill, rng):
+    learner = fill(of(lambda: GRU(4, 3)))
+    x, h = (rng.normal(size=(5, size)).astype(np.float32) for size in (4, 3))
+    (wi, bi), (wh, bh) = (
+        (np.asarray(learner.params[name]["kernel"]), np.asarray(learner.params[name]["bias"]))
+        for name in ("inputs", "hidden")
+    )
+
+    def sigmoid(z):
+        return 1 / (1 + np.exp(-z))
+
+    def part(weights, index):
+        return weights[..., 3 * index : 3 * index + 3]
+
+    r = sigmoid(x @ part(wi, 0) + part(bi, 0) + h @ part(wh, 0) + part(bh, 0))
+    z = sigmoid(x @ part(wi, 1) + part(bi, 1) + h @ part(wh, 1) + part(bh, 1))
+    n = np.tanh(x @ part(wi, 2) + part(bi, 2) + r * (h @ part(wh, 2) + part(bh, 2)))
+    out = quick(lambda: learner.net()(x, h))()
+    np.testing.assert_allclose(out, (1 - z) * n + z * h, rtol=1e-5, atol=1e-6)
+
+
+def test_first_weights_are_uniform_with_pytorchs_bounds(quick):
+    @quick
+    def build(key):
+        block = create(lambda: Block(100, 200, "batch"), STILL, key).params
+        cell = create(lambda: GRU(50, 25), STILL, key).params
+        return block, cell
+
+    block, cell = build(jax.random.key(0))
+    # (array, bound): 1/sqrt(inputs) for a layer; every parameter of the cell has the bound of its state
+    cases = [(block["linear"]["kernel"], 0.1), (block["linear"]["bias"], 0.1)]
+    cases += [(cell[name][kind], 0.2) for name in ("inputs", "hidden") for kind in ("kernel", "bias")]
+    for weights, bound in cases:
+        weights = np.asarray(weights)
+        assert 0.93 * bound < np.abs(weights).max() <= bound
+        tolerance = 4 / np.sqrt(weights.size)
+        np.testing.assert_allclose(weights.std(), bound / np.sqrt(3), rtol=tolerance)
+        np.testing.assert_allclose(weights.mean(), 0, atol=tolerance * bound)
+    np.testing.assert_array_equal(block["norm"]["weight"], 1)
+    np.testing.assert_array_equal(block["norm"]["bias"], 0)
