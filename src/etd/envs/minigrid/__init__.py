@@ -1,0 +1,6 @@
+"""MiniGrid compiled: the worlds, actions, views and level generators of Farama's MiniGrid as pure JAX functions."""
+
+from etd.envs.minigrid.env import MiniGrid, make
+from etd.envs.minigrid.table import IDS
+
+__all__ = ["IDS", "MiniGrid", "make"]
