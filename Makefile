@@ -19,7 +19,7 @@ demo: .venv-demo/ready
 	@echo "Report page:     demo/report.html"
 
 test: .venv-test/ready
-	$(TEST)/python -m pytest
+	$(TEST)/python -m pytest -n 2 --dist loadfile
 
 lint: .venv-test/ready
 	$(TEST)/ruff check .

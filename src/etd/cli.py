@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -214,28 +214,50 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: _Path = None) -> N
 
 
 def bench(
+    what: tyro.conf.Positional[Literal["training", "env", "parity"]] = "training",
     env: str = "MiniGrid-DoorKey-8x8-v0",
     bonus: str = "etd",
     seeds: int = 1,
     repeats: int = 3,
-    out: Path = Path("bench.json"),
+    steps: int = 1_000_000,
+    out: _Path = None,
     set_: _Set = (),
 ) -> None:
-    """Speed of training here: compile time, steps/s, where the time goes, arithmetic against a matrix product.
+    """Speed of training or of an environment here, or MiniGrid against Farama's step by step.
 
     For example:
 
         etd bench
         etd bench --seeds 32 --set precision=tensorfloat32
+        etd bench env --env MiniGrid-ObstructedMaze-Full-v1
+        etd bench parity --steps 1_000_000
 
     Args:
-        env: an id from `etd list environments`.
-        bonus: a name from `etd list bonuses`.
-        seeds: how many agents to train together.
-        repeats: iterations to time; the median counts.
-        out: where the numbers go, as JSON.
-        set_: override fields, as in `etd train`.
+        what: training: compile time, steps/s, where the time goes; env: steps/s at many batch sizes; parity: mismatches.
+        env: an id from `etd list environments`; parity takes all.
+        bonus: (training) a name from `etd list bonuses`.
+        seeds: (training) how many agents to train together.
+        repeats: (training) iterations to time; the median counts.
+        steps: (parity) how many steps to compare.
+        out: where the numbers go, as JSON; bench-WHAT.json if not given. A plot of env lies beside it.
+        set_: (training) override fields, as in `etd train`.
     """
+    from etd.lab import bench
+
+    out = out or Path(f"bench-{what}.json")
+    if what == "parity":
+        result = bench.parity(steps)
+    elif what == "env":
+        result = bench.environment(env, out.with_suffix(".png"))
+    else:
+        result = _bench_training(env, bonus, seeds, repeats, set_)
+    out.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"Written to {out}")
+    if what == "parity" and result["mismatches"]:
+        sys.exit(1)
+
+
+def _bench_training(env: str, bonus: str, seeds: int, repeats: int, set_: tuple[str, ...]) -> dict[str, Any]:
     from etd.lab import bench, presets
     from etd.lab.fields import check, override
 
@@ -245,9 +267,8 @@ def bench(
     console = Console(highlight=False)
     with console.status("compiling and timing; a few minutes on a CPU"):
         result = bench.training(check(experiment), repeats)
-    out.write_text(json.dumps(result, indent=2) + "\n")
     console.print(bench.table(result))
-    console.print(f"Written to {out}")
+    return result
 
 
 COMMANDS: dict[str, Any] = {

@@ -10,17 +10,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
+from rich.console import Console
 from rich.table import Table
 
+from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.core.types import Array, Key, PyTree, Rollout
-from etd.envs import autoreset
+from etd.envs import Task, autoreset, minigrid
 from etd.envs.autoreset import Envs
 from etd.envs.base import DeviceEnv
+from etd.envs.minigrid import speed as speeds
+from etd.envs.minigrid.speed import Speed
+from etd.lab import plot
 from etd.lab.fields import to_dict
 from etd.train import learn, trainer
 from etd.train.collect import collect
@@ -30,7 +37,7 @@ from etd.train.learn import TrainState
 
 def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
     """Compile and time whole iterations and their phases. Seconds are per iteration of all seeds together."""
-    with jax.default_matmul_precision(experiment.precision):
+    with trainer.precision(experiment):
         state = trainer.starter(experiment)()
         phases = _phases(experiment, state, repeats)
         rate = matmul_rate()
@@ -129,6 +136,44 @@ def _timed(function: Callable, repeats: int, *args: PyTree) -> tuple[PyTree, flo
         jax.block_until_ready(compiled(*args))
         times.append(time.perf_counter() - began)
     return result, sorted(times)[len(times) // 2]
+
+
+def environment(name: str, picture: Path) -> dict[str, Any]:
+    """Steps per second of the environment alone at many batch sizes, beside Farama's and navix where installed."""
+    console = Console(highlight=False)
+    found: list[Speed] = []
+
+    def note(speed: Speed | None) -> None:
+        if speed is not None:
+            found.append(speed)
+            console.print(f"{speed.what:14} batch {speed.batch:6,}  {speed.steps_per_s:14,.0f} steps/s")
+
+    Task(name).make()
+    for batch in speeds.BATCHES:
+        note(speeds.ours(minigrid.make(name), batch))
+    try:
+        note(speeds.of_farama(name))
+        note(speeds.of_farama_async(name, 16))
+    except ImportError as error:
+        console.print(str(error))
+    for batch in (16, 1024):
+        note(speeds.of_navix(name, batch))
+    plot.speeds(found, name, picture)
+    console.print(f"Plot: {picture}")
+    return {"env": name, "device": jax.devices()[0].device_kind, "speeds": [speed._asdict() for speed in found]}
+
+
+def parity(steps: int) -> dict[str, Any]:
+    """Compare with Farama's MiniGrid over every level; prints the count of steps and mismatches."""
+    from etd.envs.minigrid import parity
+
+    try:
+        report = parity.run(steps)
+    except ImportError as error:
+        raise UserError(str(error)) from error
+    print(f"{report.steps:,} steps, {report.episodes:,} episodes, {len(report.by_level)} levels: ", end="")
+    print(f"{report.mismatches} mismatches. {report.first}")
+    return asdict(report)
 
 
 def matmul_rate() -> float:

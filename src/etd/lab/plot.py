@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from etd.core.errors import UserError
+from etd.envs.minigrid.speed import Speed
 from etd.lab.fields import bonus_name
 from etd.lab.store import Run
 
@@ -232,3 +233,15 @@ def _save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path
+
+
+def speeds(found: list[Speed], name: str, path: Path) -> Path:
+    """Write steps per second against batch size, both logarithmic; single measurements are dots."""
+    figure, (ax,) = _grid(1, (6.4, 3.8))
+    for what, colour in zip(dict.fromkeys(speed.what for speed in found), (COLOURS["etd"], *PALETTE), strict=False):
+        rows = [speed for speed in found if speed.what == what]
+        ax.plot([row.batch for row in rows], [row.steps_per_s for row in rows], color=colour, marker="o", label=what)
+    ax.set(xscale="log", yscale="log", xlabel="environments at once", ylabel="steps per second", title=name)
+    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.legend(frameon=False)
+    return _save(figure, path)

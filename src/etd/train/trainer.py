@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 
 import jax
@@ -55,11 +56,19 @@ def shapes(experiment: Experiment) -> PyTree:
     return jax.eval_shape(starter(experiment))
 
 
-def _precise(experiment: Experiment, function: Callable) -> Callable:
-    """Trace and run ``function`` at the experiment's matmul precision."""
+def precision(experiment: Experiment) -> AbstractContextManager:
+    """Within it, matrix products are traced at the experiment's precision.
 
+    A CPU always computes in float32; asking it to would only keep XLA from its fast, threaded products.
+    """
+    if jax.default_backend() == "cpu":
+        return nullcontext()
+    return jax.default_matmul_precision(experiment.precision)
+
+
+def _precise(experiment: Experiment, function: Callable) -> Callable:
     def run(*args: PyTree) -> PyTree:
-        with jax.default_matmul_precision(experiment.precision):
+        with precision(experiment):
             return function(*args)
 
     return run
