@@ -233,7 +233,7 @@ def bench(
         etd bench parity --steps 1_000_000
 
     Args:
-        what: training: compile time, steps/s, where the time goes; env: steps/s at many batch sizes; parity: mismatches.
+        what: training: compile time, steps/s, the time's parts; env: steps/s at many batch sizes; parity: mismatches.
         env: an id from `etd list environments`; parity takes all.
         bonus: (training) a name from `etd list bonuses`.
         seeds: (training) how many agents to train together.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.extend.core import jaxprs_in_params
 from rich.console import Console
 from rich.table import Table
 
@@ -198,7 +199,7 @@ def flops(function: Callable, *args: PyTree) -> float:
 def _count(jaxpr: Any) -> float:
     total = 0.0
     for equation in jaxpr.eqns:
-        inner = sum(_count(sub) for sub in jax.core.jaxprs_in_params(equation.params))
+        inner = sum(_count(sub) for sub in jaxprs_in_params(equation.params))
         total += inner * equation.params.get("length", 1)
         if equation.primitive.name == "dot_general":
             (contract, _), _ = equation.params["dimension_numbers"]

@@ -43,8 +43,7 @@ class Linear(nnx.Module):
 def settle(x: Any) -> Any:
     """Keep the CPU compiler from fusing the computation of ``x`` into, and so repeating it in, all that reads it.
 
-    With these marks around patches and norms a pass forward and backward through the grid trunk takes a fifth less CPU
-    time. Accelerators fuse better unaided.
+    With these marks a pass forward and backward through the grid trunk takes a tenth to a fifth less CPU time.
     """
     return optimization_barrier(x) if jax.default_backend() == "cpu" else x
 
@@ -145,7 +144,8 @@ def conv2x2(x: Array, kernel: Array) -> Array:
     """2x2 convolution of stride 1 as one matmul: [..., h, w, c] and [4c, o] to [..., h-1, w-1, o].
 
     On small grids this beats the convolution primitive, on the CPU and on the GPU, and it stays one batched matmul
-    under a seed vmap.
+    under a seed vmap. The barriers keep XLA from fusing patches with what is around them and so computing them more
+    than once; without them 32 seeds on an H200 train 9 % slower.
     """
     return _patches(x) @ kernel
 
@@ -153,7 +153,7 @@ def conv2x2(x: Array, kernel: Array) -> Array:
 def _patches(x: Array) -> Array:
     x = settle(x)
     corners = [x[..., :-1, :-1, :], x[..., :-1, 1:, :], x[..., 1:, :-1, :], x[..., 1:, 1:, :]]
-    return settle(jnp.concatenate(corners, -1))
+    return optimization_barrier(jnp.concatenate(corners, -1))
 
 
 def _conv2x2_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -163,14 +163,14 @@ def _conv2x2_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array
 
 def _conv2x2_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
     patches, kernel = saved
-    grad = settle(grad)
+    grad = optimization_barrier(grad)
     rows, outs = patches.reshape(-1, patches.shape[-1]), grad.reshape(-1, grad.shape[-1])
     grad_kernel = jnp.einsum("nk,no->ok", rows, outs).T
-    corners = jnp.split(settle(grad @ kernel.T), 4, -1)
+    corners = jnp.split(optimization_barrier(grad @ kernel.T), 4, -1)
     lead = [(0, 0)] * (grad.ndim - 3)
     offsets = [(0, 0), (0, 1), (1, 0), (1, 1)]
     padded = [jnp.pad(c, [*lead, (i, 1 - i), (j, 1 - j), (0, 0)]) for c, (i, j) in zip(corners, offsets, strict=True)]
-    return settle(sum(padded[1:], padded[0])), grad_kernel
+    return optimization_barrier(sum(padded[1:], padded[0])), grad_kernel
 
 
 conv2x2.defvjp(_conv2x2_forward, _conv2x2_backward)
