@@ -129,7 +129,7 @@ def _random_walk(env: DeviceEnv, envs: Envs, pool: PyTree, steps: int, key: Key)
 
 def _timed(function: Callable, repeats: int, *args: PyTree) -> tuple[PyTree, float]:
     """Result and median seconds of the compiled, seed-batched function."""
-    compiled = jax.jit(jax.vmap(function))
+    compiled = jax.jit(trainer.over_seeds(function))
     result = jax.block_until_ready(compiled(*args))
     times = []
     for _ in range(repeats):

@@ -50,7 +50,7 @@ class Progress:
         total = e.iterations * e.steps_per_iteration
         self.task = self.bar.add_task("compiling (half a minute, once per experiment)", total=total)
         if not self.live:
-            self.say(f"compiling {e.env.id}, {e.seeds} seed{'s' * (e.seeds > 1)}, {total:,} steps each ...")
+            self.say(f"compiling {e.env.id}, {e.seeds} seed{'s' * (e.seeds > 1)}, {total:,} steps ...")
 
     def update(self, metrics: dict[str, np.ndarray]) -> None:
         """Show the metrics [S] of one iteration, averaged over seeds."""

@@ -36,7 +36,7 @@ def advancer(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState,
     bit, and a resumed run must continue exactly wherever it was cut. The call costs nothing beside an iteration.
     """
     env = experiment.env.make()
-    return _precise(experiment, jax.jit(jax.vmap(partial(learn.iterate, experiment, env)), donate_argnums=0))
+    return _precise(experiment, jax.jit(over_seeds(partial(learn.iterate, experiment, env)), donate_argnums=0))
 
 
 @lru_cache(maxsize=8)
@@ -54,6 +54,17 @@ def player(experiment: Experiment, episodes: int, greedy: bool) -> Callable[[Tra
 def shapes(experiment: Experiment) -> PyTree:
     """Shapes and types of the whole state, without computing anything."""
     return jax.eval_shape(starter(experiment))
+
+
+def over_seeds(function: Callable) -> Callable:
+    """``function`` of one seed as a function of all, leaves [S, ...].
+
+    An accelerator takes all seeds as one batch. A CPU is full with one seed already, and its batched matrix products
+    are slower: there the seeds take turns.
+    """
+    if jax.default_backend() == "cpu":
+        return lambda *args: jax.lax.map(lambda one: function(*one), args)
+    return jax.vmap(function)
 
 
 def precision(experiment: Experiment) -> AbstractContextManager:
