@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from etd.cli import COMMANDS, main
+from etd.lab import session
 from etd.lab.store import Run
 from tests.lab.conftest import SMALL
 
@@ -92,6 +93,18 @@ def wait_for_rows(path, count):
             return
         time.sleep(0.1)
     raise AssertionError("the run never began")
+
+
+def test_a_killed_run_resumes(tmp_path):
+    """Killed before its first checkpoint, it starts over; rows of the lost iterations are written anew."""
+    path = tmp_path / "run"
+    process = start(path, 10_000_000)
+    wait_for_rows(path, 3)
+    process.kill()
+    process.communicate(timeout=60)
+    run = session.resume(path, steps=2 * 64, quiet=True)
+    assert run.metrics()["iteration"].tolist() == [1, 2]
+    assert int(run.checkpoints()[0].stem) == 2
 
 
 def test_sigterm_saves_and_prints_how_to_resume(tmp_path):

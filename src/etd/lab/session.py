@@ -74,6 +74,9 @@ def resume(
     run = Run.open(Path(path))
     if steps is not None:
         run.extend(check(replace(run.experiment, steps=steps)))
+    if not run.checkpoints():  # ended before its first: its beginning is as good
+        run.rewind(0)
+        return _advance(run, trainer.starter(run.experiment), 0, [], until, sinks, quiet)
     state, iteration, complaints = run.load(trainer.shapes(run.experiment))
     run.rewind(iteration)
     return _advance(run, lambda: state, iteration, complaints, until, sinks, quiet)
