@@ -169,7 +169,8 @@ def parity(steps: int) -> dict[str, Any]:
     from etd.envs.minigrid import parity
 
     try:
-        report = parity.run(steps)
+        with Console().status("comparing") as status:
+            report = parity.run(steps, tell=lambda name: status.update(f"comparing {name}"))
     except ImportError as error:
         raise UserError(str(error)) from error
     print(f"{report.steps:,} steps, {report.episodes:,} episodes, {len(report.by_level)} levels: ", end="")

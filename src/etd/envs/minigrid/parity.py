@@ -189,11 +189,14 @@ def _differences(segment: Segment, b: int, worlds: World, first_obs: Any, ours: 
     return wrong
 
 
-def run(steps: int, ids: Sequence[str] = tuple(IDS), seed: int = 0) -> Report:
-    """At least ``steps`` steps in all, shared evenly by ``ids``."""
+def run(
+    steps: int, ids: Sequence[str] = tuple(IDS), seed: int = 0, tell: Callable[[str], None] = lambda name: None
+) -> Report:
+    """At least ``steps`` steps in all, shared evenly by ``ids``; ``tell`` hears of each level as its turn comes."""
     report = Report()
     share = -(-steps // len(ids))
     for name in ids:
+        tell(name)
         segments, episodes = record(name, share, seed)
         mismatches, first = compare(make(name), segments)
         report.by_level[name] = sum(segment.length for segment in segments)
