@@ -71,8 +71,8 @@ def _ascent_backward(saved: tuple[Array, Array, Array], grad: Array) -> tuple[Ar
 
         return jax.lax.scan(one, None, (x, y))[1]
 
-    # Two fused reductions on an accelerator. On a CPU these are slow, and a loop over coordinates is 14 times faster
-    # than autodiff.
+    # Two fused reductions on an accelerator. On a CPU these are slow: loss and gradient of 512 pairs took 135 ms or
+    # more with them and 20 to 31 ms with a loop over coordinates.
     grads = jax.lax.platform_dependent(x.T, y.T, top, grad, cpu=one_by_one, default=all_at_once)
     return grads[0].T, grads[1].T
 
