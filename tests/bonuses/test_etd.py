@@ -204,7 +204,7 @@ def test_loss_is_infonce_of_potential_minus_distance(quick, states, rng, objecti
     def run():
         net = learner.net()
         x, y = (net.trunk(o) for o in (obs, future))
-        return bonus.loss(net, Pair(obs, future), KEY), net.encode(x), net.encode(y), net.potential(y)
+        return bonus.loss(net, (), Pair(obs, future), KEY), net.encode(x), net.encode(y), net.potential(y)
 
     (loss, metrics), x, y, potential = jax.tree.map(np.asarray, run())
     logits = potential - np.stack([numpy_distance("mrn", x, one) for one in y], 1)

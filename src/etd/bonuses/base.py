@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import optax
@@ -44,8 +44,14 @@ class Scored(NamedTuple):
 class Bonus(ABC):
     """A bonus without a model. Those with one derive from LearnedBonus."""
 
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """Optional rollout fields it reads: "features", "logits"."""
+    @property
+    def needs(self) -> frozenset[str]:
+        """Optional rollout fields it reads: "features", "logits"."""
+        return frozenset()
+
+    def refusal(self, spec: EnvSpec) -> str:
+        """Why it cannot serve this environment; empty if it can."""
+        return ""
 
     @abstractmethod
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState: ...
@@ -78,8 +84,8 @@ class LearnedBonus(Bonus):
         """Training examples, leading axis T*N."""
 
     @abstractmethod
-    def loss(self, net: Any, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
-        """(scalar, metrics) of a minibatch; ``net`` is in training mode."""
+    def loss(self, net: Any, extra: PyTree, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
+        """(scalar, metrics) of a minibatch; ``net`` is in training mode, ``extra`` the state's."""
 
     def optimiser(self) -> optax.GradientTransformation:
         return adam(self.learning_rate, self.max_grad_norm)
@@ -87,6 +93,10 @@ class LearnedBonus(Bonus):
     def improve(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> tuple[BonusState, Metrics]:
         example_key, fit_key = jax.random.split(key)
         rows = self.examples(state, rollout, trace, example_key)
+
+        def loss(net: Any, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
+            return self.loss(net, state.extra, batch, key)
+
         learner: Learner = state.learner
-        learner, metrics = fit(self.loss, self.optimiser(), learner, rows, fit_key, self.epochs, self.minibatch)
+        learner, metrics = fit(loss, self.optimiser(), learner, rows, fit_key, self.epochs, self.minibatch)
         return state._replace(learner=learner), metrics

@@ -17,11 +17,16 @@ EPSILON = 1e-8
 """Under the square root, so that d(s, s) = 1e-4 and its gradient is finite."""
 
 
+def squared(x: Array, y: Array) -> Array:
+    """sum_i (x_i - y_i)^2 from exact differences."""
+    return _fold(lambda total, diff: total + diff * diff, x, y)
+
+
 @jax.custom_vjp
 def euclidean(x: Array, y: Array) -> Array:
     """sqrt(sum_i (x_i - y_i)^2 + 1e-8), from exact differences: a revisited state is exactly at the floor, which the
     matrix-product identity would miss by rounding."""
-    return jnp.sqrt(_fold(lambda total, diff: total + diff * diff, x, y) + EPSILON)
+    return jnp.sqrt(squared(x, y) + EPSILON)
 
 
 def _euclidean_forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -141,7 +146,7 @@ def symmetric(logits: Array) -> Array:
 LOSSES: dict[str, Callable[[Array], Array]] = {"symmetric": symmetric, "forward": forward, "backward": backward}
 
 
-def _least(distance: Array, stored: Array, count: int) -> Array:
+def least(distance: Array, stored: Array, count: int) -> Array:
     """The ``count`` smallest distances to stored entries, ascending; +inf beyond what is stored. [B, count]"""
     masked = jnp.where(stored, distance, jnp.inf).T
     return -jax.lax.top_k(-masked, min(count, masked.shape[1]))[0]
@@ -164,15 +169,15 @@ def quantile10(distance: Array, stored: Array) -> Array:
 
 def knn10(distance: Array, stored: Array) -> Array:
     """The 10th nearest stored entry, or the farthest of fewer."""
-    least = _least(distance, stored, 10)
-    return jnp.where(jnp.isfinite(least), least, -jnp.inf).max(1)
+    nearest = least(distance, stored, 10)
+    return jnp.where(jnp.isfinite(nearest), nearest, -jnp.inf).max(1)
 
 
 def knn10avg(distance: Array, stored: Array) -> Array:
     """The mean of the 10 nearest stored entries, or of fewer."""
-    least = _least(distance, stored, 10)
-    found = jnp.isfinite(least)
-    return jnp.where(found, least, 0).sum(1) / found.sum(1)
+    nearest = least(distance, stored, 10)
+    found = jnp.isfinite(nearest)
+    return jnp.where(found, nearest, 0).sum(1) / found.sum(1)
 
 
 AGGREGATES: dict[str, Callable[[Array, Array], Array]] = {

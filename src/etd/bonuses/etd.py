@@ -13,16 +13,15 @@ features as they were when seen, and the encoder is applied anew with today's we
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from etd.bonuses import energies, futures, memory
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.bonuses.representations import embed, flat
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, NormKind
 from etd.nets.model import create
@@ -76,23 +75,15 @@ class ETD(LearnedBonus):
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: DistanceNet = state.learner.net()
-        present, after = _features(net, rollout.obs[:-1]), _features(net, rollout.next_obs)
-        past = net.encode(memory.candidates(state.memory, present))
-        stored = memory.stored(state.memory, rollout.done)
-        bonus = self._nearest(past, net.encode(after), stored)
-        seen = memory.remember(state.memory, present, after[-1], rollout.done)
-        filled = seen.filled.max() / seen.values.shape[1]
-        return state._replace(memory=seen), Scored(bonus, (), {"memory_filled": filled})
+        present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
+        seen, bonus = memory.recall(state.memory, present, after, rollout.done, self._nearest, net.encode)
+        return state._replace(memory=seen), Scored(bonus, (), {"memory_filled": memory.occupancy(seen)})
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Pair:
-        steps, num_envs = rollout.done.shape
-        future = futures.sample(key, rollout.done, self.discount)
-        index = (future * num_envs + jnp.arange(num_envs)).reshape(-1)
-        rows = rollout.next_obs.reshape(steps * num_envs, -1)
-        shape = rollout.next_obs.shape[2:]
-        return Pair(rollout.obs[:-1].reshape(-1, *shape), rows[index].reshape(-1, *shape))
+        ahead = futures.sample(key, rollout.done, self.discount)
+        return flat(Pair(rollout.obs[:-1], futures.pick(rollout.next_obs, ahead)))
 
-    def loss(self, net: DistanceNet, batch: Pair, key: Key) -> tuple[Array, Metrics]:
+    def loss(self, net: DistanceNet, extra: PyTree, batch: Pair, key: Key) -> tuple[Array, Metrics]:
         features = net.trunk(jnp.concatenate(batch))
         x, y = jnp.split(net.encode(features), 2)
         logits = -self.distance(x, y)
@@ -108,25 +99,5 @@ class ETD(LearnedBonus):
             return energies.mrn_symmetric(x, y)
         return energies.DISTANCES[self.energy](x, y)
 
-    def _nearest(self, past: Array, after: Array, stored: Array) -> Array:
-        """Aggregate d(past -> after) over what is stored: [N, L+T, D], [T, N, D], [T, N, L+T] to [T, N].
-
-        In blocks of time, so that the [T, L+T] table of distances never exists whole.
-        """
-        aggregate = energies.AGGREGATES[self.aggregate]
-
-        def one_env(past: Array, after: Array, stored: Array) -> Array:
-            return aggregate(self.distance(past, after), stored.T)
-
-        def block(rows: tuple[Array, Array]) -> Array:
-            return jax.vmap(one_env, (0, 1, 1), 1)(past, *rows)
-
-        steps = after.shape[0]
-        size = math.gcd(steps, 32)
-        blocks = jax.tree.map(lambda x: x.reshape(steps // size, size, *x.shape[1:]), (after, stored))
-        return jax.lax.map(block, blocks).reshape(steps, -1)
-
-
-def _features(net: DistanceNet, obs: Array) -> Array:
-    """Trunk features of [T, N, ...] observations: [T, N, F]."""
-    return net.trunk(obs.reshape(-1, *obs.shape[2:])).reshape(*obs.shape[:2], -1)
+    def _nearest(self, past: Array, new: Array, stored: Array) -> Array:
+        return energies.AGGREGATES[self.aggregate](self.distance(past, new), stored)

@@ -32,11 +32,18 @@ def truncated_geometric(key: Key, limit: Array, discount: float) -> Array:
 
 
 def sample(key: Key, done: Array, discount: float) -> Array:
-    """For every step t one index t' >= t such that next_obs[t'] is k = t' - t + 1 steps ahead of obs[t]: [T, N].
+    """For every step how many steps k >= 1 its future lies ahead: [T, N].
 
     k is geometric, renormalised on what is left of the episode in this rollout, so a pair never crosses an episode's
     end. The true last observation of an episode is a possible future; the authors' code cannot sample it, although it
     is scored.
     """
-    ahead = truncated_geometric(key, steps_left(done), discount)
-    return jnp.arange(done.shape[0])[:, None] + ahead - 1
+    return truncated_geometric(key, steps_left(done), discount)
+
+
+def pick(next_obs: Array, ahead: Array) -> Array:
+    """The observation ``ahead`` [T, N] >= 1 steps after each step's: rows of ``next_obs`` [T, N, ...]."""
+    steps, num_envs = ahead.shape
+    index = (jnp.arange(steps)[:, None] + ahead - 1) * num_envs + jnp.arange(num_envs)
+    rows = next_obs.reshape(steps * num_envs, -1)[index.reshape(-1)]
+    return rows.reshape(next_obs.shape)

@@ -8,9 +8,13 @@ rollout's own observations j <= t of the same episode.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from etd.core.types import Array
 
@@ -24,9 +28,43 @@ class Memory(NamedTuple):
     """[N] int32: how many"""
 
 
-def empty(num_envs: int, capacity: int, size: int) -> Memory:
+def empty(num_envs: int, capacity: int, size: int, dtype: DTypeLike = jnp.float32) -> Memory:
     """``capacity`` = max_steps + 1 holds every state of the longest episode."""
-    return Memory(jnp.zeros((num_envs, capacity, size)), jnp.zeros(num_envs, jnp.int32))
+    return Memory(jnp.zeros((num_envs, capacity, size), dtype), jnp.zeros(num_envs, jnp.int32))
+
+
+def recall(
+    memory: Memory,
+    present: Array,
+    after: Array,
+    done: Array,
+    compare: Callable[[Array, Array, Array], Array],
+    encode: Callable[[Array], Array] = lambda entries: entries,
+) -> tuple[Memory, Array]:
+    """Compare every successor with all that its episode saw before: the memory after the rollout, and [T, N].
+
+    ``present`` and ``after`` [T, N, D] are the entries of each step's observation and of its successor. ``encode``
+    maps entries [..., D] to what is compared; ``compare`` maps past [A, ...], new [B, ...] and which of the past are
+    stored [A, B] to [B], or to [B, K] for K numbers each. Time goes in blocks, so that the [T, L+T] table of
+    comparisons never exists whole.
+    """
+    past = encode(candidates(memory, present))
+
+    def block(rows: tuple[Array, Array]) -> Array:
+        new, held = rows
+        return jax.vmap(lambda p, n, h: compare(p, n, h.T), (0, 1, 1), 1)(past, new, held)
+
+    steps = done.shape[0]
+    size = math.gcd(steps, 32)
+    rows = (encode(after), stored(memory, done))
+    blocks = jax.tree.map(lambda x: x.reshape(steps // size, size, *x.shape[1:]), rows)
+    found = jax.lax.map(block, blocks)
+    return remember(memory, present, after[-1], done), found.reshape(steps, *found.shape[2:])
+
+
+def occupancy(memory: Memory) -> Array:
+    """[] how full the fullest environment's memory is, 0 to 1."""
+    return memory.filled.max() / memory.values.shape[1]
 
 
 def candidates(memory: Memory, present: Array) -> Array:

@@ -1,9 +1,11 @@
-"""Running mean and variance with exponential forgetting, as the paper standardises bonuses and advantages."""
+"""Running mean and variance: with exponential forgetting, as the paper standardises bonuses and advantages, and of
+everything so far."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from etd.core.types import Array
@@ -33,3 +35,35 @@ class Moments(NamedTuple):
 
     def standardise(self, x: Array) -> Array:
         return (x - self.mean) / (jnp.sqrt(self.var) + 1e-5)
+
+
+class Tally(NamedTuple):
+    """Mean and variance of everything so far, all alike."""
+
+    samples: Array
+    mean: Array
+    spread: Array
+    """sum of squared deviations from the mean"""
+
+    @classmethod
+    def start(cls) -> Tally:
+        return cls(*jnp.zeros(3))
+
+    def follow(self, x: Array) -> tuple[Tally, Tally]:
+        """Enter ``x`` [T, N] step by step: the tally after it, and the tallies [T] after each step, that one's values
+        included."""
+        mean = x.mean(1)
+        steps = Tally(jnp.full_like(mean, x.shape[1]), mean, jnp.square(x - mean[:, None]).sum(1))
+        rows = jax.tree.map(lambda now, later: jnp.concatenate([now[None], later]), self, steps)
+        rows = jax.lax.associative_scan(_joined, rows)
+        return jax.tree.map(lambda leaf: leaf[-1], rows), jax.tree.map(lambda leaf: leaf[1:], rows)
+
+    def standardise(self, x: Array) -> Array:
+        return (x - self.mean) / (jnp.sqrt(self.spread / jnp.maximum(self.samples, 1)) + 1e-5)
+
+
+def _joined(a: Tally, b: Tally) -> Tally:
+    samples = a.samples + b.samples
+    share = b.samples / jnp.maximum(samples, 1)
+    apart = b.mean - a.mean
+    return Tally(samples, a.mean + apart * share, a.spread + b.spread + apart * apart * a.samples * share)

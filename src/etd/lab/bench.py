@@ -94,19 +94,20 @@ def _phases(experiment: Experiment, state: TrainState, repeats: int) -> dict[str
     def score(state: TrainState, rollout: Rollout) -> PyTree:
         return bonus.score(state.minds.bonus, rollout, state.key)
 
-    def model(state: TrainState, rollout: Rollout) -> PyTree:
-        return bonus.improve(state.minds.bonus, rollout, (), state.key)
+    def model(state: TrainState, rollout: Rollout, trace: PyTree) -> PyTree:
+        return bonus.improve(state.minds.bonus, rollout, trace, state.key)
 
     def policy(state: TrainState, rollout: Rollout) -> PyTree:
         minds = state.minds
         return ppo.improve(minds.policy, minds.advantage_moments, rollout, rollout.step.reward, state.key)
 
+    (_, scored), score_s = _timed(score, repeats, state, rollout)
     return {
         "starts": starts_s,
         "acting": max(act_s - env_s, 0.0),
         "environment": env_s,
-        "scoring": _timed(score, repeats, state, rollout)[1],
-        "model epochs": _timed(model, repeats, state, rollout)[1],
+        "scoring": score_s,
+        "model epochs": _timed(model, repeats, state, rollout, scored.trace)[1],
         "PPO epochs": _timed(policy, repeats, state, rollout)[1],
     }
 
@@ -147,11 +148,12 @@ def environment(name: str, picture: Path) -> dict[str, Any]:
     def note(speed: Speed | None) -> None:
         if speed is not None:
             found.append(speed)
-            console.print(f"{speed.what:14} batch {speed.batch:6,}  {speed.steps_per_s:14,.0f} steps/s")
+            console.print(f"{speed.what:20} batch {speed.batch:6,}  {speed.steps_per_s:14,.0f} steps/s")
 
     Task(name).make()
     for batch in speeds.BATCHES:
         note(speeds.ours(minigrid.make(name), batch))
+        note(speeds.ours(minigrid.make(name), batch, starts=False))
     try:
         note(speeds.of_farama(name))
         note(speeds.of_farama_async(name, 16))

@@ -1,0 +1,95 @@
+"""AGAC, adversarially guided actor-critic (Flet-Berliac et al., 2021): pays for acting unlike an imitator expects.
+
+    b = KL(pi(.|s_t) || pi_adv(.|s_t)) + beta / sqrt(N_e(s_{t+1}))
+
+where the adversary pi_adv learns to imitate the policy of the rollout, more slowly than that learns. AGAC's own code
+adds log pi - log pi_adv to advantages and the divergence to value targets; here it is a reward, as in the paper's table
+of methods. No experiment of that paper runs AGAC and it names no beta.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from etd.bonuses import memory, visits
+from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.bonuses.representations import embed, flat
+from etd.core.types import Array, Box, Discrete, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.blocks import Block, Linear, NormKind
+from etd.nets.model import create
+from etd.nets.trunks import trunk
+
+
+class Acted(NamedTuple):
+    """A state and the policy's action logits there; leading axis T*N or B."""
+
+    obs: Array
+    logits: Array
+
+
+class Adversary(nnx.Module):
+    """obs [B, ...] -> action logits [B, A]; like the policy it starts uniform."""
+
+    def __init__(self, spec: EnvSpec, actions: int, features: int, latent: int, norm: NormKind) -> None:
+        self.trunk = trunk(spec, features, norm)
+        self.hidden = Block(features, latent, norm)
+        self.logits = Linear(latent, actions, bound=0.0)
+
+    def __call__(self, obs: Array) -> Array:
+        return self.logits(self.hidden(self.trunk(obs)))
+
+
+@dataclass(frozen=True)
+class AGAC(LearnedBonus):
+    """Episodic by its count, global by its adversary."""
+
+    learning_rate: float = 9e-5
+    """0.3 of the policy's, as in AGAC's code"""
+    count: float = 1.0
+    """beta"""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"logits"})
+
+    def refusal(self, spec: EnvSpec) -> str:
+        if isinstance(spec.action, Box):
+            return "AGAC compares distributions over finitely many actions; this environment's actions are vectors."
+        return ""
+
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        assert isinstance(spec.action, Discrete)
+        actions = spec.action.n
+
+        def build() -> Adversary:
+            return Adversary(spec, actions, self.features, self.latent, self.norm)
+
+        return BonusState(create(build, self.optimiser(), key), visits.empty(num_envs, spec))
+
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        assert rollout.logits is not None
+        surprise = _divergence(rollout.logits, embed(state.learner.net(), rollout.obs[:-1]))
+        seen, count = visits.count(state.memory, rollout)
+        bonus = surprise + self.count * jax.lax.rsqrt(count.astype(jnp.float32))
+        metrics = {"memory_filled": memory.occupancy(seen), "divergence": surprise.mean()}
+        return state._replace(memory=seen), Scored(bonus, (), metrics)
+
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Acted:
+        assert rollout.logits is not None
+        return flat(Acted(rollout.obs[:-1], rollout.logits))
+
+    def loss(self, net: Adversary, extra: PyTree, batch: Acted, key: Key) -> tuple[Array, Metrics]:
+        guess = net(batch.obs)
+        agreed = (guess.argmax(-1) == batch.logits.argmax(-1)).mean()
+        return _divergence(batch.logits, guess).mean(), {"accuracy": agreed}
+
+
+def _divergence(logits: Array, other: Array) -> Array:
+    """KL(softmax logits || softmax other) over the last axis."""
+    log_p, log_q = jax.nn.log_softmax(logits), jax.nn.log_softmax(other)
+    return (jnp.exp(log_p) * (log_p - log_q)).sum(-1)

@@ -1,0 +1,139 @@
+"""ETD's aggregate on the embedding of DEIR's discriminator: an ablation of the representation.
+
+    b(s_{t+1}) = min_{k <= t} || phi(s_k) - phi(s_{t+1}) ||
+
+over the states of this episode, where phi is trained to tell a step's true successor from another observation, drawn
+from a queue of those that were worth a bonus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from etd.bonuses import memory
+from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.bonuses.inverse import nearest
+from etd.bonuses.representations import describe, embed, flat, moves, width
+from etd.core.moments import Moments
+from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.blocks import Block, Linear, NormKind
+from etd.nets.model import create
+from etd.nets.trunks import trunk
+
+
+class Queue(NamedTuple):
+    """The latest observations worth remembering, in a ring."""
+
+    rows: Array
+    """[Q, ...]"""
+    added: Array
+    """[] int32: how many ever"""
+    moments: Moments
+    """of the bonus in earlier rollouts"""
+
+
+class DiscriminatorNet(nnx.Module):
+    """Is this what follows? A logit [B] from the embeddings of both ends of a step and its action."""
+
+    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind) -> None:
+        self.space = spec.action
+        self.trunk = trunk(spec, features, norm)
+        self.hidden = Block(2 * features + width(spec.action), latent, norm)
+        self.logit = Linear(latent, 1)
+
+    def judge(self, before: Array, action: Array, after: Array) -> Array:
+        x = jnp.concatenate([before, after, describe(action, self.space)], -1)
+        return self.logit(self.hidden(x))[..., 0]
+
+
+@dataclass(frozen=True)
+class Discriminator(LearnedBonus):
+    """Episodic; the memory keeps embeddings as they were when seen, like ETD's."""
+
+    queue: int = 100_000
+    """how many observations the queue holds"""
+
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        def build() -> DiscriminatorNet:
+            return DiscriminatorNet(spec, self.features, self.latent, self.norm)
+
+        seen = memory.empty(num_envs, spec.max_steps + 1, self.features)
+        return BonusState(create(build, self.optimiser(), key), seen, self.empty_queue(spec))
+
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        net: DiscriminatorNet = state.learner.net()
+        present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
+        seen, bonus = memory.recall(state.memory, present, after, rollout.done, nearest)
+        return state._replace(memory=seen), Scored(bonus, bonus, {"memory_filled": memory.occupancy(seen)})
+
+    def improve(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> tuple[BonusState, Metrics]:
+        state = state._replace(extra=enqueue(state.extra, rollout, self.bonus_of(trace)))
+        state, metrics = super().improve(state, rollout, trace, key)
+        size = state.extra.rows.shape[0]
+        return state, {**metrics, "queue_filled": jnp.minimum(state.extra.added, size) / size}
+
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> PyTree:
+        return moves(rollout)
+
+    def loss(self, net: Any, extra: Queue, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
+        fake, different = draw(extra, batch.next_obs, key)
+        before, after, other = jnp.split(net.trunk(jnp.concatenate([batch.obs, batch.next_obs, fake])), 3)
+        logit = net.judge(repeat(before), repeat(batch.action), jnp.concatenate([after, other]))
+        return discrimination(logit, different)
+
+    def empty_queue(self, spec: EnvSpec) -> Queue:
+        rows = jnp.zeros((self.queue, *spec.obs_shape), spec.obs_dtype)
+        return Queue(rows, jnp.zeros((), jnp.int32), Moments.start())
+
+    def bonus_of(self, trace: PyTree) -> Array:
+        """[T, N]"""
+        return trace
+
+
+def enqueue(queue: Queue, rollout: Rollout, bonus: Array) -> Queue:
+    """Add the successors whose bonus is not below the earlier rollouts' mean; all of the first rollout's."""
+    size = queue.rows.shape[0]
+    worth = ((bonus >= queue.moments.mean) | (queue.added == 0)).reshape(-1)
+    order = jnp.cumsum(worth)
+    # The last ``size`` additions stay. A row that is not added goes nowhere.
+    slot = jnp.where(worth & (order > order[-1] - size), (queue.added + order - 1) % size, size)
+    rows = queue.rows.at[slot].set(flat(rollout.next_obs).astype(queue.rows.dtype), mode="drop")
+    return Queue(rows, queue.added + order[-1], queue.moments.update(bonus, 0.9))
+
+
+def draw(queue: Queue, true: Array, key: Key) -> tuple[Array, Array]:
+    """For each true successor [B, ...] another observation, and whether it differs [B]: the first of two draws that
+    does, else the second."""
+    filled = jnp.minimum(queue.added, queue.rows.shape[0])
+    first, second = queue.rows[jax.random.randint(key, (2, true.shape[0]), 0, filled)]
+
+    def differs(one: Array) -> Array:
+        return (one != true).reshape(true.shape[0], -1).any(1)
+
+    chosen = differs(first).reshape(-1, *[1] * (true.ndim - 1))
+    return jnp.where(chosen, first, second), differs(first) | differs(second)
+
+
+def repeat(rows: Array) -> Array:
+    """[B, ...] twice: [2B, ...]."""
+    return jnp.concatenate([rows, rows])
+
+
+def discrimination(logit: Array, different: Array) -> tuple[Array, Metrics]:
+    """Cross-entropy of true successors (first half of ``logit`` [2B]) and others (second half, where ``different``).
+
+    The mean of both halves' means; the half with fewer examples weighs as much more as it is smaller.
+    """
+    true, fake = jnp.split(logit, 2)
+    count = jnp.maximum(different.sum(), 1)
+    weight = true.shape[0] / count
+    on_true = optax.sigmoid_binary_cross_entropy(true, jnp.ones_like(true)).mean()
+    on_fake = jnp.where(different, optax.sigmoid_binary_cross_entropy(fake, jnp.zeros_like(fake)), 0).sum() / count
+    right = (true > 0).sum() + (different & (fake <= 0)).sum()
+    return (on_true + weight * on_fake) / 2, {"accuracy": right / (true.shape[0] + different.sum())}

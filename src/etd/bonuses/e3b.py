@@ -1,0 +1,60 @@
+"""E3B, exploration by elliptical episodic bonuses (Henaff et al., 2022).
+
+    b(s_t) = phi(s_t)' [ sum_{i < t} phi(s_i) phi(s_i)' + lambda I ]^-1 phi(s_t)
+
+over the states of this episode: long where phi points to a direction not yet taken. phi is the embedding of an inverse
+model. The inverse matrix is carried along by rank-one updates, so a step costs D^2 whatever the episode's length. What
+is scored is the present state, as in the paper; an episode's first state is thus paid ||phi||^2 / lambda, which E3B's
+own code sets to zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.bonuses.representations import InverseNet, Move, embed, moves
+from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.model import create
+
+
+@dataclass(frozen=True)
+class E3B(LearnedBonus):
+    """Episodic by its covariance."""
+
+    ridge: float = 0.1
+    """lambda"""
+
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        def build() -> InverseNet:
+            return InverseNet(spec, self.features, self.latent, self.norm)
+
+        fresh = jnp.tile(self._fresh(), (num_envs, 1, 1))
+        return BonusState(create(build, self.optimiser(), key), fresh)
+
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        net: InverseNet = state.learner.net()
+
+        def advance(inverse: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+            # (C + phi phi')^-1 = C^-1 - u u' / (1 + phi' u)  with  u = C^-1 phi
+            phi, done = now
+            u = jnp.einsum("nij,nj->ni", inverse, phi)
+            bonus = (phi * u).sum(-1)
+            inverse -= u[:, :, None] * u[:, None, :] / (1 + bonus)[:, None, None]
+            return jnp.where(done[:, None, None], self._fresh(), inverse), bonus
+
+        inverse, bonus = jax.lax.scan(advance, state.memory, (embed(net.trunk, rollout.obs[:-1]), rollout.done))
+        return state._replace(memory=inverse), Scored(bonus, (), {})
+
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Move:
+        return moves(rollout)
+
+    def loss(self, net: InverseNet, extra: PyTree, batch: Move, key: Key) -> tuple[Array, Metrics]:
+        return net.inverse_loss(*net.pair(batch), batch.action)
+
+    def _fresh(self) -> Array:
+        """C^-1 of an episode without states."""
+        return jnp.eye(self.features) / self.ridge

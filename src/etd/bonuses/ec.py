@@ -1,0 +1,146 @@
+"""EC, episodic curiosity through reachability (Savinov et al., 2019).
+
+    b(s_{t+1}) = alpha (beta - F{ C(s_i, s_{t+1}) : s_i in memory })
+
+where the comparator C is the learned probability that two states are few steps apart and F the 90th percentile. A state
+enters memory only if F is below a threshold, so that memory keeps states far from each other; when it is full, a new
+one takes a random place.
+
+The paper says no more than alpha, beta and F; training pairs, threshold and capacity are those of EC's code: within 5
+steps is near, beyond 25 far, both of one episode. Here the comparator is one hidden layer on the trunk's embeddings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from etd.bonuses import futures
+from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.bonuses.representations import embed, flat
+from etd.bonuses.visits import scramble
+from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.blocks import Block, Linear, NormKind
+from etd.nets.model import create
+from etd.nets.trunks import trunk
+
+
+class Landmarks(NamedTuple):
+    """The states kept, far from each other."""
+
+    values: Array
+    """[N, L, F] embeddings as they were when seen"""
+    filled: Array
+    """[N] int32"""
+    stored: Array
+    """[N] uint32: how many ever; it decides the place to overwrite"""
+
+
+class Pair(NamedTuple):
+    """Two states of one episode; leading axis T*N or B."""
+
+    first: Array
+    second: Array
+    near: Array
+    """bool: few steps apart"""
+    valid: Array
+    """bool: False where a far state was asked for and the episode has none"""
+
+
+class Comparator(nnx.Module):
+    """Trunk features [B, F]; from two of them a logit [B] that they are few steps apart."""
+
+    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind) -> None:
+        self.trunk = trunk(spec, features, norm)
+        self.hidden = Block(2 * features, latent, norm)
+        self.logit = Linear(latent, 1)
+
+    def compare(self, first: Array, second: Array) -> Array:
+        return self.logit(self.hidden(jnp.concatenate([first, second], -1)))[..., 0]
+
+
+@dataclass(frozen=True)
+class EC(LearnedBonus):
+    """Episodic by its memory."""
+
+    scale: float = 1.0
+    """alpha"""
+    offset: float = 1.0
+    """beta"""
+    percentile: float = 90.0
+    """F"""
+    threshold: float = 0.5
+    """a state enters memory if its F is below this; 1 keeps every state"""
+    capacity: int = 200
+    near: int = 5
+    """at most so many steps apart is near"""
+    far: int = 25
+    """more steps apart is far"""
+
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        def build() -> Comparator:
+            return Comparator(spec, self.features, self.latent, self.norm)
+
+        nothing = jnp.zeros(num_envs, jnp.int32)
+        kept = Landmarks(jnp.zeros((num_envs, self.capacity, self.features)), nothing, nothing.astype(jnp.uint32))
+        return BonusState(create(build, self.optimiser(), key), kept)
+
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        net: Comparator = state.learner.net()
+
+        def advance(kept: Landmarks, now: tuple[Array, Array, Array]) -> tuple[Landmarks, Array]:
+            present, after, done = now
+            kept = _keep(kept, present, kept.filled == 0)
+            pairs = jnp.broadcast_to(after[:, None], kept.values.shape)
+            similarity = self._percentile(jax.nn.sigmoid(net.compare(kept.values, pairs)), kept.filled)
+            kept = _keep(kept, after, similarity < self.threshold)
+            return kept._replace(filled=jnp.where(done, 0, kept.filled)), similarity
+
+        rows = (embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs), rollout.done)
+        kept, similarity = jax.lax.scan(advance, state.memory, rows)
+        bonus = self.scale * (self.offset - similarity)
+        return state._replace(memory=kept), Scored(bonus, (), {"memory_filled": kept.filled.max() / self.capacity})
+
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Pair:
+        """Every state with another of its episode's future in this rollout, near or far by a coin's toss."""
+        coin_key, near_key, far_key, order_key = jax.random.split(key, 4)
+        left = futures.steps_left(rollout.done)
+        near = jax.random.bernoulli(coin_key, shape=left.shape)
+        nearby = jax.random.randint(near_key, left.shape, 1, jnp.minimum(left, self.near) + 1)
+        faraway = jax.random.randint(far_key, left.shape, self.far + 1, jnp.maximum(left, self.far + 1) + 1)
+        ahead = jnp.minimum(jnp.where(near, nearby, faraway), left)
+        present, future = rollout.obs[:-1], futures.pick(rollout.next_obs, ahead)
+        swap = jax.random.bernoulli(order_key, shape=left.shape).reshape(*left.shape, *[1] * (present.ndim - 2))
+        first, second = jnp.where(swap, future, present), jnp.where(swap, present, future)
+        return flat(Pair(first, second, near, near | (left > self.far)))
+
+    def loss(self, net: Comparator, extra: PyTree, batch: Pair, key: Key) -> tuple[Array, Metrics]:
+        first, second = jnp.split(net.trunk(jnp.concatenate([batch.first, batch.second])), 2)
+        logit = net.compare(first, second)
+        count = jnp.maximum(batch.valid.sum(), 1)
+        entropy = optax.sigmoid_binary_cross_entropy(logit, batch.near.astype(jnp.float32))
+        right = batch.valid & ((logit > 0) == batch.near)
+        return jnp.where(batch.valid, entropy, 0).sum() / count, {"accuracy": right.sum() / count}
+
+    def _percentile(self, values: Array, filled: Array) -> Array:
+        """Of the first ``filled`` [N] of ``values`` [N, L], linearly interpolated: [N]."""
+        ordered = jnp.sort(jnp.where(jnp.arange(values.shape[1]) < filled[:, None], values, jnp.inf))
+        place = self.percentile / 100 * (filled - 1)
+        below, above = jnp.floor(place).astype(jnp.int32), jnp.ceil(place).astype(jnp.int32)
+        ends = jnp.take_along_axis(ordered, jnp.stack([below, above], 1), 1)
+        return ends[:, 0] + (place - below) * (ends[:, 1] - ends[:, 0])
+
+
+def _keep(kept: Landmarks, entry: Array, chosen: Array) -> Landmarks:
+    """Store ``entry`` [N, F] where ``chosen`` [N]: behind the others, or at a random place if memory is full."""
+    capacity = kept.values.shape[1]
+    random = (scramble(kept.stored) % capacity).astype(jnp.int32)
+    slot = jnp.where(kept.filled < capacity, kept.filled, random)
+    hit = chosen[:, None] & (jnp.arange(capacity) == slot[:, None])
+    values = jnp.where(hit[:, :, None], entry[:, None], kept.values)
+    return Landmarks(values, jnp.minimum(kept.filled + chosen, capacity), kept.stored + chosen)

@@ -1,0 +1,120 @@
+"""Sums and products of bonuses, such as ``etd + 0.5*rnd`` or ``count*rnd``, so that episodic and global terms combine.
+
+    b = sum_i w_i prod_j b_ij
+
+on the bonuses as their files define them, before any standardising; `etd check` tells how large each is. Every part
+keeps its own state and learns as it would alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+
+import jax.numpy as jnp
+
+from etd.bonuses.base import Bonus, BonusState, Scored
+from etd.core.errors import UserError
+from etd.core.keys import named
+from etd.core.types import EnvSpec, Key, Metrics, PyTree, Rollout
+
+
+@dataclass(frozen=True)
+class Term:
+    """weight times the product of its factors."""
+
+    weight: float
+    factors: tuple[Bonus, ...]
+
+
+@dataclass(frozen=True)
+class Mixture(Bonus):
+    """The sum of its terms. States of the parts stand side by side in tuples."""
+
+    terms: tuple[Term, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Bonus, ...]:
+        return tuple(factor for term in self.terms for factor in term.factors)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(name for part in self.parts for name in part.needs)
+
+    def refusal(self, spec: EnvSpec) -> str:
+        return next(filter(None, (part.refusal(spec) for part in self.parts)), "")
+
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        return _together(part.init(named(key, "part", k), spec, num_envs) for k, part in enumerate(self.parts))
+
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        results = [
+            part.score(one, rollout, named(key, "part", k))
+            for k, (part, one) in enumerate(zip(self.parts, _apart(state), strict=True))
+        ]
+        left = [scored.bonus for _, scored in results]
+        total = jnp.zeros_like(rollout.step.reward)
+        for term in self.terms:
+            factors, left = left[: len(term.factors)], left[len(term.factors) :]
+            total += term.weight * reduce(mul, factors)
+        metrics = self._labelled([{"mean": s.bonus.mean(), **s.metrics} for _, s in results])
+        trace = tuple(scored.trace for _, scored in results)
+        return _together(one for one, _ in results), Scored(total, trace, metrics)
+
+    def improve(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> tuple[BonusState, Metrics]:
+        results = [
+            part.improve(one, rollout, part_trace, named(key, "part", k))
+            for k, (part, one, part_trace) in enumerate(zip(self.parts, _apart(state), trace, strict=True))
+        ]
+        return _together(one for one, _ in results), self._labelled([metrics for _, metrics in results])
+
+    def _labelled(self, parts: list[Metrics]) -> Metrics:
+        """Each part's metrics under its number and name, as in part0_etd_loss."""
+        return {
+            f"part{k}_{type(part).__name__.lower()}_{name}": value
+            for k, (part, metrics) in enumerate(zip(self.parts, parts, strict=True))
+            for name, value in metrics.items()
+        }
+
+
+def _together(states: Iterable[BonusState]) -> BonusState:
+    return BonusState(*zip(*states, strict=True))
+
+
+def _apart(state: BonusState) -> list[BonusState]:
+    return [BonusState(*parts) for parts in zip(*state, strict=True)]
+
+
+def parse(text: str, make: Callable[[str], Bonus]) -> Bonus:
+    """The bonus that an expression of names, numbers, ``+``, ``-`` and ``*`` describes; ``make`` turns names into
+    bonuses. A single name is that bonus itself."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise UserError(f"{text!r} is not a sum or product of bonuses, such as 'etd + 0.5*rnd'.") from error
+    if isinstance(tree, ast.Name):
+        return make(tree.id)
+    terms = tuple(Term(weight, tuple(map(make, names))) for weight, names in _expand(tree, text))
+    if not all(term.factors for term in terms):
+        raise UserError(f"{text!r} has a term without a bonus; a constant reward for every step explores nothing.")
+    return Mixture(terms)
+
+
+def _expand(node: ast.expr, text: str) -> list[tuple[float, tuple[str, ...]]]:
+    """The expression multiplied out into (weight, names)."""
+    if isinstance(node, ast.Name):
+        return [(1.0, (node.id,))]
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return [(float(node.value), ())]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return [(-weight, names) for weight, names in _expand(node.operand, text)]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
+        left, right = _expand(node.left, text), _expand(node.right, text)
+        if isinstance(node.op, ast.Mult):
+            return [(a * b, names + more) for a, names in left for b, more in right]
+        sign = -1.0 if isinstance(node.op, ast.Sub) else 1.0
+        return left + [(sign * weight, names) for weight, names in right]
+    raise UserError(f"{ast.unparse(node)!r} in {text!r} is neither a bonus, a number, nor a sum or product of them.")

@@ -1,0 +1,129 @@
+"""NGU, never give up (Badia et al., 2020): episodic novelty by near neighbours, times lifelong novelty by RND.
+
+    b = 1 / (sqrt(sum_{i in nearest k} K(phi(s_{t+1}), phi_i)) + c) * clip(1 + (e(s_t) - mean e) / std e, 1, 5)
+
+    K(x, y) = eps / (max(|x - y|^2 / d^2 - xi, 0) + eps)
+
+where d^2 is a running mean of the neighbours' squared distances and the first factor is 0 where the sum's root exceeds
+8. phi is the embedding of an inverse model; e, RND's error, reads the policy's embedding. Departures from the authors'
+code: the neighbours are the nearest, not the oldest; d^2 is free of its start at zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from etd.bonuses import energies, memory
+from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.bonuses.representations import InverseNet, Move, embed, flat, moves
+from etd.bonuses.rnd import Distillation, Embedding, seen
+from etd.core.moments import Tally
+from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.blocks import NormKind
+from etd.nets.model import create
+
+
+class NGUNet(nnx.Module):
+    """An inverse model for the episodic part, a distilled network for the lifelong one."""
+
+    def __init__(self, spec: EnvSpec, embedding: Embedding, features: int, latent: int, norm: NormKind) -> None:
+        self.inverse = InverseNet(spec, features, latent, norm)
+        self.error = Distillation(spec, embedding, features, latent, norm)
+
+
+class Scale(NamedTuple):
+    """What novelty is measured against; global to the run."""
+
+    errors: Tally
+    distance: Array
+    """[] decayed sum of the neighbours' mean squared distances"""
+    weight: Array
+    """[] and of ones, so that distance / weight is their mean"""
+
+
+class Example(NamedTuple):
+    """Leading axis T*N or B."""
+
+    move: Move
+    seen: Array
+    """what the distilled network reads of the present state"""
+
+
+@dataclass(frozen=True)
+class NGU(LearnedBonus):
+    """The paper gives no hyperparameters of NGU; these are of the authors' code."""
+
+    embedding: Embedding = "policy"
+    neighbours: int = 10
+    kernel: float = 1e-4
+    """eps"""
+    cluster: float = 0.008
+    """xi: nearer than this many mean distances is no distance"""
+    constant: float = 1e-3
+    """c"""
+    limit: float = 8.0
+    """above it, too many neighbours are too near to pay at all"""
+    clip: float = 5.0
+    momentum: float = 0.997
+    """of the mean squared distance, per step"""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"features"}) if self.embedding == "policy" else frozenset()
+
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        def build() -> NGUNet:
+            return NGUNet(spec, self.embedding, self.features, self.latent, self.norm)
+
+        history = memory.empty(num_envs, spec.max_steps + 1, self.features)
+        return BonusState(create(build, self.optimiser(), key), history, Scale(Tally.start(), *jnp.zeros(2)))
+
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        net: NGUNet = state.learner.net()
+        present = embed(net.inverse.trunk, rollout.obs[:-1])
+        after = embed(net.inverse.trunk, rollout.next_obs)
+        history, distance = memory.recall(state.memory, present, after, rollout.done, self._nearest)
+        scale, mean = self._follow(state.extra, distance)
+        episodic = self._episodic(distance / (mean[:, None, None] + 1e-5))
+        error = embed(net.error, seen(rollout, self.embedding).present)[..., 0]
+        errors, tallies = scale.errors.follow(error)
+        lifelong = jnp.clip(1 + jax.vmap(Tally.standardise)(tallies, error), 1, self.clip)
+        state = state._replace(memory=history, extra=scale._replace(errors=errors))
+        metrics = {"memory_filled": memory.occupancy(history), "lifelong_mean": lifelong.mean()}
+        return state, Scored(episodic * lifelong, (), metrics)
+
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Example:
+        return Example(moves(rollout), flat(seen(rollout, self.embedding).present))
+
+    def loss(self, net: NGUNet, extra: PyTree, batch: Example, key: Key) -> tuple[Array, Metrics]:
+        inverse, metrics = net.inverse.inverse_loss(*net.inverse.pair(batch.move), batch.move.action)
+        error = net.error(batch.seen).mean()
+        return inverse + error, {**metrics, "inverse_loss": inverse, "distillation_loss": error}
+
+    def _nearest(self, past: Array, new: Array, stored: Array) -> Array:
+        """[B, k] squared distances, +inf where fewer are stored."""
+        return energies.least(energies.squared(past, new), stored, self.neighbours)
+
+    def _episodic(self, distance: Array) -> Array:
+        """[T, N] from the neighbours' relative squared distances [T, N, k]."""
+        kernel = self.kernel / (jnp.maximum(distance - self.cluster, 0) + self.kernel)
+        similarity = jnp.sqrt(kernel.sum(-1)) + self.constant
+        return jnp.where(similarity > self.limit, 0, 1 / similarity)
+
+    def _follow(self, scale: Scale, distance: Array) -> tuple[Scale, Array]:
+        """The scale after the rollout, and the mean squared distance after each step, that one's included: [T]."""
+        found = jnp.isfinite(distance)
+        mean = (jnp.where(found, distance, 0).sum(-1) / found.sum(-1)).mean(1)
+
+        def advance(sums: tuple[Array, Array], mean: Array) -> tuple[tuple[Array, Array], Array]:
+            total = self.momentum * sums[0] + (1 - self.momentum) * mean
+            weight = self.momentum * sums[1] + (1 - self.momentum)
+            return (total, weight), total / weight
+
+        sums, running = jax.lax.scan(advance, (scale.distance, scale.weight), mean)
+        return Scale(scale.errors, *sums), running

@@ -1,0 +1,94 @@
+"""Random network distillation (Burda et al., 2019).
+
+    b(s_t) = mean_k (f_k(s_t) - g_k(s_t))^2
+
+where g is a fixed random network and f learns to predict it: seldom seen states are predicted badly. As in the paper's
+experiments both read the policy's embedding of the present observation; with ``embedding = own`` each has a trunk of
+its own, as in RND's paper. Where the authors' code has BatchNorm in both, which lets the fixed network drift, there is
+LayerNorm here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.bonuses.representations import embed, flat
+from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.blocks import Block, Linear, Norm, NormKind
+from etd.nets.model import create
+from etd.nets.trunks import trunk
+
+Embedding = Literal["policy", "own"]
+
+
+class Seen(NamedTuple):
+    """What the networks read of every step: [T, N, F] policy embeddings or [T, N, ...] observations."""
+
+    present: Array
+    after: Array
+    known: Array
+    """[T, N] bool: False where ``after`` is not the successor, because the policy never sees an episode's end"""
+
+
+def seen(rollout: Rollout, embedding: Embedding) -> Seen:
+    if embedding == "own":
+        return Seen(rollout.obs[:-1], rollout.next_obs, jnp.ones_like(rollout.done))
+    assert rollout.features is not None
+    return Seen(rollout.features[:-1], rollout.features[1:], ~rollout.done)
+
+
+class Distillation(nnx.Module):
+    """The error [B] of a learning network f in predicting a fixed random network g."""
+
+    def __init__(self, spec: EnvSpec, embedding: Embedding, features: int, latent: int, norm: NormKind) -> None:
+        steady: NormKind = "layer" if norm == "batch" else norm
+        self.fixed_trunk = trunk(spec, features, steady) if embedding == "own" else None
+        self.trunk = trunk(spec, features, steady) if embedding == "own" else None
+        self.fixed = nnx.List([Block(features, latent, steady), Block(latent, latent, steady), Linear(latent, latent)])
+        self.learned = nnx.List([Block(features, latent, steady), Linear(latent, latent)])
+        self.fixed_norm, self.norm = Norm(steady, (latent,)), Norm(steady, (latent,))
+
+    def __call__(self, seen: Array) -> Array:
+        x = y = seen
+        if self.fixed_trunk is not None and self.trunk is not None:
+            x, y = self.fixed_trunk(seen), self.trunk(seen)
+        for layer in self.fixed:
+            x = layer(x)
+        for layer in self.learned:
+            y = layer(y)
+        # No gradient, no change: Adam leaves a weight alone whose gradient has always been zero.
+        target = jax.lax.stop_gradient(self.fixed_norm(x))
+        return jnp.square(self.norm(y) - target).mean(-1)
+
+
+@dataclass(frozen=True)
+class RND(LearnedBonus):
+    """Global: nothing is forgotten at an episode's end."""
+
+    embedding: Embedding = "policy"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"features"}) if self.embedding == "policy" else frozenset()
+
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        def build() -> Distillation:
+            return Distillation(spec, self.embedding, self.features, self.latent, self.norm)
+
+        return BonusState(create(build, self.optimiser(), key))
+
+    def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
+        error = embed(state.learner.net(), seen(rollout, self.embedding).present)[..., 0]
+        return state, Scored(error, (), {})
+
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> PyTree:
+        return flat(seen(rollout, self.embedding).present)
+
+    def loss(self, net: Distillation, extra: PyTree, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
+        return net(batch).mean(), {}
