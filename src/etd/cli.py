@@ -43,7 +43,7 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
     sections = {
         "environments": [(name, "") for name in ids()],
         "bonuses": [(name, _first_line(kind)) for name, kind in BONUSES.items()],
-        "presets": [(name, f"{p.env.id}, {p.steps:,} steps") for name, p in PRESETS.items()],
+        "presets": [(name, _summary(preset)) for name, preset in PRESETS.items()],
     }
     if what != "all" and what not in sections:
         raise unknown("list of", what, sections, f"Ask for {', '.join(sections)} or all.")
@@ -53,6 +53,13 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
             for row in rows:
                 table.add_row(*row)
             Console().print(table)
+
+
+def _summary(preset: Any) -> str:
+    from etd.envs import ids
+
+    missing = "" if preset.env.id in ids() else " (this version has no such environment)"
+    return f"{preset.env.id}, {preset.steps:,} steps{missing}"
 
 
 def _first_line(kind: type) -> str:
@@ -103,7 +110,7 @@ def train(
 
     Args:
         env: an id from `etd list environments`.
-        bonus: a name from `etd list bonuses`.
+        bonus: a name from `etd list bonuses`, or a sum or product such as "etd + 0.5*rnd".
         preset: a name from `etd list presets`, in place of env and bonus.
         steps: environment steps per seed.
         seeds: how many agents to train together.
@@ -115,9 +122,8 @@ def train(
         set_: override fields, see `etd show`.
     """
     from etd.lab import presets, session
-    from etd.lab.fields import find_bonus, override
+    from etd.lab.fields import override
 
-    find_bonus(bonus)
     experiment = presets.find(preset) if preset else presets.choose(env or "MiniGrid-DoorKey-8x8-v0", bonus)
     if preset and env:
         experiment = replace(experiment, env=replace(experiment.env, id=env))

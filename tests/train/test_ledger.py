@@ -9,9 +9,10 @@ from etd.train import ledger as ledgers
 def test_against_bookkeeping_over_many_rollouts(quick, rng, rollout_of):
     steps, envs = 5, 3
     record = quick(ledgers.record)
-    ledger = ledgers.start(envs)
-    totals, lengths = np.zeros(envs), np.zeros(envs)
+    ledger = ledgers.start(envs, 60)
+    totals, lengths, reached = np.zeros(envs), np.zeros(envs), [set() for _ in range(envs)]
     recent, episodes, states, first = deque(maxlen=100), 0, set(), -1
+    names = rng.integers(2**32, size=40, dtype=np.uint32)
     for k in range(60):
         # No end for five rollouts, an end at every step of one, successes only from rollout 10.
         done = rng.random((steps, envs)) < (0.0 if k < 5 else 1.0 if k == 30 else 0.4)
@@ -19,7 +20,7 @@ def test_against_bookkeeping_over_many_rollouts(quick, rng, rollout_of):
         reward = rng.integers(-4, 5, (steps, envs)) / 4
         if k < 10:
             reward = np.where(terminated, -np.abs(reward), reward)
-        fingerprint = rng.integers(2**32, size=40, dtype=np.uint32)[rng.integers(40, size=(steps, envs))]
+        fingerprint = names[rng.integers(40, size=(steps, envs))]
         rollout = rollout_of(
             np.zeros((steps, envs, 1)), done, np.zeros((steps, envs, 1)), reward, terminated, fingerprint
         )
@@ -27,19 +28,24 @@ def test_against_bookkeeping_over_many_rollouts(quick, rng, rollout_of):
         ledger, metrics = record(ledger, rollout, jnp.int32(now))
         for t in range(steps):
             totals, lengths = totals + reward[t], lengths + 1
+            for n in range(envs):
+                reached[n].add(int(fingerprint[t, n]))
             for n in np.flatnonzero(done[t]):
                 success = terminated[t, n] and reward[t, n] > 0
-                recent.append((totals[n], lengths[n], success))
+                recent.append((totals[n], lengths[n], len(reached[n]), success))
                 first = now if success and first < 0 else first
                 totals[n] = lengths[n] = 0
+                reached[n] = set()
                 episodes += 1
         states |= set(fingerprint.ravel().tolist())
-        np.testing.assert_array_equal(ledger.running, [totals, lengths])
+        np.testing.assert_array_equal(ledger.running, [totals, lengths, [len(some) for some in reached]])
         assert metrics["episodes"] == episodes
         assert metrics["first_success"] == first
         np.testing.assert_allclose(metrics["states"], len(states), rtol=0.01)
-        averages = np.mean(np.array(recent, float), 0) if recent else [np.nan] * 3
-        np.testing.assert_allclose([metrics[name] for name in ("return", "length", "success")], averages, rtol=1e-5)
+        averages = np.mean(np.array(recent, float), 0) if recent else [np.nan] * 4
+        np.testing.assert_allclose(
+            [metrics[name] for name in ("return", "length", "states_per_episode", "success")], averages, rtol=1e-5
+        )
     assert episodes > 250
     assert first > 150
     np.testing.assert_array_equal(ledger.recent, np.array(recent, float).T)
@@ -52,8 +58,8 @@ def test_success_on_the_last_allowed_step(quick, rollout_of):
     both = rollout._replace(step=rollout.step._replace(truncated=jnp.asarray(yes)))
     only_time = rollout._replace(step=rollout.step._replace(truncated=jnp.asarray(yes), terminated=jnp.asarray(~yes)))
     record = quick(ledgers.record)
-    assert record(ledgers.start(1), both, jnp.int32(1))[1]["success"] == 1
-    assert record(ledgers.start(1), only_time, jnp.int32(1))[1]["success"] == 0
+    assert record(ledgers.start(1, 1), both, jnp.int32(1))[1]["success"] == 1
+    assert record(ledgers.start(1, 1), only_time, jnp.int32(1))[1]["success"] == 0
 
 
 def test_distinct_states_by_the_hundred_thousand(quick, rng, rollout_of):
@@ -62,5 +68,5 @@ def test_distinct_states_by_the_hundred_thousand(quick, rng, rollout_of):
     nothing = np.zeros((1, many, 1), np.float32)
     names = rng.integers(2**32, size=(1, many), dtype=np.uint32)
     rollout = rollout_of(nothing, np.zeros((1, many), bool), nothing, fingerprint=names)
-    metrics = quick(lambda rollout: ledgers.record(ledgers.start(many), rollout, 1)[1])(rollout)
+    metrics = quick(lambda rollout: ledgers.record(ledgers.start(many, 1), rollout, 1)[1])(rollout)
     np.testing.assert_allclose(metrics["states"], len(np.unique(names)), rtol=0.01)

@@ -27,11 +27,11 @@ class Output(NamedTuple):
 class ActorCritic(nnx.Module):
     """obs [B, ...], hidden [B, H] -> Output. The recurrent state is as wide as the features."""
 
-    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind):
+    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind, head_norm: NormKind):
         self.trunk = trunk(spec, features, norm)
         self.gru = GRU(features, features)
-        self.actor = Block(features, latent, norm)
-        self.critic = Block(features, latent, norm)
+        self.actor = Block(features, latent, head_norm)
+        self.critic = Block(features, latent, head_norm)
         self.action_head = ActionHead(latent, spec.action)
         self.value_head = Linear(latent, 1, bound=0.0)
 

@@ -52,6 +52,8 @@ class PPO:
     latent: int = 128
     """width of the policy's and the value's hidden layer (the paper's; the authors' code has 256)"""
     norm: NormKind = "batch"
+    head_norm: NormKind | None = None
+    """of the policy's and the value's hidden layer; None: as ``norm``"""
     advantage_norm: Literal["running", "minibatch", "none"] = "running"
     """running: decayed moments over rollouts, with one mean per environment and one variance, as the authors' code"""
     bootstrap_timeouts: bool = False
@@ -59,7 +61,7 @@ class PPO:
 
     def init(self, key: Key, spec: EnvSpec) -> Learner:
         def build() -> ActorCritic:
-            return ActorCritic(spec, self.features, self.latent, self.norm)
+            return ActorCritic(spec, self.features, self.latent, self.norm, self.head_norm or self.norm)
 
         return create(build, self.optimiser(), key)
 

@@ -21,7 +21,7 @@ from flax import nnx
 from etd.bonuses import energies, memory
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import InverseNet, Move, embed, flat, moves
-from etd.bonuses.rnd import Distillation, Embedding, seen
+from etd.bonuses.rnd import Distillation, Source, seen
 from etd.core.moments import Tally
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import NormKind
@@ -31,9 +31,9 @@ from etd.nets.model import create
 class NGUNet(nnx.Module):
     """An inverse model for the episodic part, a distilled network for the lifelong one."""
 
-    def __init__(self, spec: EnvSpec, embedding: Embedding, features: int, latent: int, norm: NormKind) -> None:
+    def __init__(self, spec: EnvSpec, source: Source, features: int, latent: int, norm: NormKind) -> None:
         self.inverse = InverseNet(spec, features, latent, norm)
-        self.error = Distillation(spec, embedding, features, latent, norm)
+        self.error = Distillation(spec, source, features, latent, norm)
 
 
 class Scale(NamedTuple):
@@ -58,7 +58,8 @@ class Example(NamedTuple):
 class NGU(LearnedBonus):
     """The paper gives no hyperparameters of NGU; these are of the authors' code."""
 
-    embedding: Embedding = "policy"
+    source: Source = "policy"
+    """whose embedding of observations the networks read"""
     neighbours: int = 10
     kernel: float = 1e-4
     """eps"""
@@ -74,11 +75,11 @@ class NGU(LearnedBonus):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"features"}) if self.embedding == "policy" else frozenset()
+        return frozenset({"features"}) if self.source == "policy" else frozenset()
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> NGUNet:
-            return NGUNet(spec, self.embedding, self.features, self.latent, self.norm)
+            return NGUNet(spec, self.source, self.features, self.latent, self.norm)
 
         history = memory.empty(num_envs, spec.max_steps + 1, self.features)
         return BonusState(create(build, self.optimiser(), key), history, Scale(Tally.start(), *jnp.zeros(2)))
@@ -90,7 +91,7 @@ class NGU(LearnedBonus):
         history, distance = memory.recall(state.memory, present, after, rollout.done, self._nearest)
         scale, mean = self._follow(state.extra, distance)
         episodic = self._episodic(distance / (mean[:, None, None] + 1e-5))
-        error = embed(net.error, seen(rollout, self.embedding).present)[..., 0]
+        error = embed(net.error, seen(rollout, self.source).present)[..., 0]
         errors, tallies = scale.errors.follow(error)
         lifelong = jnp.clip(1 + jax.vmap(Tally.standardise)(tallies, error), 1, self.clip)
         state = state._replace(memory=history, extra=scale._replace(errors=errors))
@@ -98,7 +99,7 @@ class NGU(LearnedBonus):
         return state, Scored(episodic * lifelong, (), metrics)
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Example:
-        return Example(moves(rollout), flat(seen(rollout, self.embedding).present))
+        return Example(moves(rollout), flat(seen(rollout, self.source).present))
 
     def loss(self, net: NGUNet, extra: PyTree, batch: Example, key: Key) -> tuple[Array, Metrics]:
         inverse, metrics = net.inverse.inverse_loss(*net.inverse.pair(batch.move), batch.move.action)

@@ -33,7 +33,7 @@ class NovelD(RND):
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: Distillation = state.learner.net()
-        ends = seen(rollout, self.embedding)
+        ends = seen(rollout, self.source)
         before, after = embed(net, ends.present)[..., 0], embed(net, ends.after)[..., 0]
         episode, count = visits.count(state.memory, rollout)
         novelty = jnp.maximum(after - self.fraction * before, self.floor)
@@ -41,7 +41,7 @@ class NovelD(RND):
         return state._replace(memory=episode), Scored(bonus, (), {"memory_filled": memory.occupancy(episode)})
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Seen:
-        return flat(seen(rollout, self.embedding))
+        return flat(seen(rollout, self.source))
 
     def loss(self, net: Distillation, extra: PyTree, batch: Seen, key: Key) -> tuple[Array, Metrics]:
         before, after = jnp.split(net(jnp.concatenate([batch.present, batch.after])), 2)

@@ -3,7 +3,7 @@
     b(s_t) = mean_k (f_k(s_t) - g_k(s_t))^2
 
 where g is a fixed random network and f learns to predict it: seldom seen states are predicted badly. As in the paper's
-experiments both read the policy's embedding of the present observation; with ``embedding = own`` each has a trunk of
+experiments both read the policy's embedding of the present observation; with ``source = own`` each has a trunk of
 its own, as in RND's paper. Where the authors' code has BatchNorm in both, which lets the fixed network drift, there is
 LayerNorm here.
 """
@@ -24,7 +24,7 @@ from etd.nets.blocks import Block, Linear, Norm, NormKind
 from etd.nets.model import create
 from etd.nets.trunks import trunk
 
-Embedding = Literal["policy", "own"]
+Source = Literal["policy", "own"]
 
 
 class Seen(NamedTuple):
@@ -36,8 +36,8 @@ class Seen(NamedTuple):
     """[T, N] bool: False where ``after`` is not the successor, because the policy never sees an episode's end"""
 
 
-def seen(rollout: Rollout, embedding: Embedding) -> Seen:
-    if embedding == "own":
+def seen(rollout: Rollout, source: Source) -> Seen:
+    if source == "own":
         return Seen(rollout.obs[:-1], rollout.next_obs, jnp.ones_like(rollout.done))
     assert rollout.features is not None
     return Seen(rollout.features[:-1], rollout.features[1:], ~rollout.done)
@@ -46,10 +46,10 @@ def seen(rollout: Rollout, embedding: Embedding) -> Seen:
 class Distillation(nnx.Module):
     """The error [B] of a learning network f in predicting a fixed random network g."""
 
-    def __init__(self, spec: EnvSpec, embedding: Embedding, features: int, latent: int, norm: NormKind) -> None:
+    def __init__(self, spec: EnvSpec, source: Source, features: int, latent: int, norm: NormKind) -> None:
         steady: NormKind = "layer" if norm == "batch" else norm
-        self.fixed_trunk = trunk(spec, features, steady) if embedding == "own" else None
-        self.trunk = trunk(spec, features, steady) if embedding == "own" else None
+        self.fixed_trunk = trunk(spec, features, steady) if source == "own" else None
+        self.trunk = trunk(spec, features, steady) if source == "own" else None
         self.fixed = nnx.List([Block(features, latent, steady), Block(latent, latent, steady), Linear(latent, latent)])
         self.learned = nnx.List([Block(features, latent, steady), Linear(latent, latent)])
         self.fixed_norm, self.norm = Norm(steady, (latent,)), Norm(steady, (latent,))
@@ -71,24 +71,25 @@ class Distillation(nnx.Module):
 class RND(LearnedBonus):
     """Global: nothing is forgotten at an episode's end."""
 
-    embedding: Embedding = "policy"
+    source: Source = "policy"
+    """whose embedding of observations the networks read"""
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"features"}) if self.embedding == "policy" else frozenset()
+        return frozenset({"features"}) if self.source == "policy" else frozenset()
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> Distillation:
-            return Distillation(spec, self.embedding, self.features, self.latent, self.norm)
+            return Distillation(spec, self.source, self.features, self.latent, self.norm)
 
         return BonusState(create(build, self.optimiser(), key))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
-        error = embed(state.learner.net(), seen(rollout, self.embedding).present)[..., 0]
+        error = embed(state.learner.net(), seen(rollout, self.source).present)[..., 0]
         return state, Scored(error, (), {})
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> PyTree:
-        return flat(seen(rollout, self.embedding).present)
+        return flat(seen(rollout, self.source).present)
 
     def loss(self, net: Distillation, extra: PyTree, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
         return net(batch).mean(), {}

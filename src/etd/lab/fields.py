@@ -8,17 +8,19 @@ from dataclasses import fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from etd.bonuses import BONUSES, Bonus
+from etd.bonuses import BONUSES, Bonus, LearnedBonus, Mixture
 from etd.core.errors import UserError, unknown
 from etd.train.experiment import Experiment
 
 
 def to_dict(value: Any) -> Any:
     """Nested dictionaries of numbers, strings and booleans; a bonus carries its registered name."""
+    if isinstance(value, tuple):
+        return [to_dict(part) for part in value]
     if not is_dataclass(value):
         return value
     data = {f.name: to_dict(getattr(value, f.name)) for f in fields(value)}
-    return {"name": bonus_name(value), **data} if isinstance(value, Bonus) else data
+    return {"name": _registered(value), **data} if isinstance(value, Bonus) else data
 
 
 def from_dict(data: dict[str, Any]) -> Experiment:
@@ -27,6 +29,15 @@ def from_dict(data: dict[str, Any]) -> Experiment:
 
 
 def bonus_name(bonus: Bonus) -> str:
+    """Its registered name, or the expression of names that makes a mixture."""
+    if not isinstance(bonus, Mixture):
+        return _registered(bonus)
+    weights = ["" if term.weight == 1 else f"{term.weight:g}*" for term in bonus.terms]
+    terms = ["*".join(map(_registered, term.factors)) for term in bonus.terms]
+    return " + ".join(weight + term for weight, term in zip(weights, terms, strict=True))
+
+
+def _registered(bonus: Bonus) -> str:
     return next(name for name, kind in BONUSES.items() if type(bonus) is kind)
 
 
@@ -46,6 +57,11 @@ def override(experiment: Experiment, assignment: str) -> Experiment:
 
 def _assign(target: Any, path: list[str], text: str, whole: str) -> Any:
     head, *rest = path
+    if isinstance(target, tuple):
+        if not (head.isdigit() and int(head) < len(target) and rest):
+            raise UserError(f"{whole!r}: number one of the {len(target)} parts and a field, as in terms.0.weight=2.")
+        k = int(head)
+        return (*target[:k], _assign(target[k], rest, text, whole), *target[k + 1 :])
     if not is_dataclass(target) or isinstance(target, type):
         raise UserError(f"{whole!r} goes too deep: {whole.rsplit('.', len(path))[0]!r} is a single value.")
     hints = get_type_hints(type(target))
@@ -82,8 +98,16 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     values = {}
     for name, value in data.items():
         hint, path = hints[name], f"{where}{name}"
-        values[name] = _build(hint, value, f"{path}.") if is_dataclass(hint) else _typed(hint, value, path)
+        values[name] = _value(hint, value, path)
     return kind(**values)
+
+
+def _value(hint: Any, value: Any, path: str) -> Any:
+    if is_dataclass(hint):
+        return _build(hint, value, f"{path}.")
+    if get_origin(hint) is tuple:
+        return tuple(_value(get_args(hint)[0], part, f"{path}.{k}") for k, part in enumerate(value))
+    return _typed(hint, value, path)
 
 
 def _typed(hint: Any, value: Any, where: str) -> Any:
@@ -94,10 +118,9 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
             raise UserError(f"{where} cannot be {value!r}; it is one of {', '.join(map(repr, get_args(hint)))}.")
         return value
     if origin in (Union, UnionType):
-        for option in get_args(hint):
-            if option is type(None) and value is None:
-                return None
-        hint = next(option for option in get_args(hint) if option is not type(None))
+        if value is None and type(None) in get_args(hint):
+            return None
+        return _typed(next(option for option in get_args(hint) if option is not type(None)), value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
@@ -130,6 +153,18 @@ _RANGES: dict[str, _Range] = {
     "intrinsic": _NOT_NEGATIVE,
     "extrinsic": _NOT_NEGATIVE,
     "noise": _NOT_NEGATIVE,
+    "ridge": _POSITIVE,
+    "queue": _POSITIVE,
+    "capacity": _POSITIVE,
+    "neighbours": _POSITIVE,
+    "near": _POSITIVE,
+    "far": _POSITIVE,
+    "kernel": _POSITIVE,
+    "percentile": ("between 0 and 100", lambda v: 0 <= v <= 100),
+    "fraction": _NOT_NEGATIVE,
+    "forward": _NOT_NEGATIVE,
+    "inverse": _NOT_NEGATIVE,
+    "terms": ("at least one", lambda v: len(v) > 0),
     "steps": _POSITIVE,
     "num_envs": _POSITIVE,
     "rollout": _POSITIVE,
@@ -140,27 +175,52 @@ _RANGES: dict[str, _Range] = {
 
 
 def check(experiment: Experiment) -> Experiment:
-    """Refuse values out of range or that do not divide; make the environment once, so that a wrong id is said now."""
-
-    def walk(value: Any, where: str) -> None:
-        for f in fields(value):
-            inner, path = getattr(value, f.name), f"{where}{f.name}"
-            if is_dataclass(inner):
-                walk(inner, f"{path}.")
-            elif f.name in _RANGES and not _RANGES[f.name][1](inner):
-                raise UserError(f"{path} = {inner} is out of range: it must be {_RANGES[f.name][0]}.")
-
-    walk(experiment, "")
-    experiment.env.make()
+    """Refuse values out of range or that do not fit together; make the environment once, so that a wrong id is said
+    now."""
+    _check_ranges(experiment, "")
+    spec = experiment.env.make().spec
+    reason = experiment.bonus.refusal(spec)
+    if reason:
+        raise UserError(f"{bonus_name(experiment.bonus)} cannot serve {spec.name}: {reason}")
     batch = experiment.steps_per_iteration
-    for where, part in (("ppo", experiment.ppo), ("bonus", experiment.bonus)):
+    for where, part in [("ppo", experiment.ppo), *_bonuses(experiment.bonus, "bonus")]:
         size = getattr(part, "minibatch", batch)
         if batch % size:
             raise UserError(
                 f"{where}.minibatch = {size} does not divide num_envs x rollout = {experiment.num_envs} x "
                 f"{experiment.rollout} = {batch}. Choose a divisor, such as {_divisor(batch, size)}."
             )
+        width = getattr(part, "features", None)
+        if isinstance(part, LearnedBonus) and "features" in part.needs and width != experiment.ppo.features:
+            raise UserError(
+                f"{where} reads the policy's embedding, so {where}.features = {width} must equal ppo.features = "
+                f"{experiment.ppo.features}; or set {where}.source=own."
+            )
     return experiment
+
+
+def _check_ranges(value: Any, where: str) -> None:
+    for f in fields(value):
+        inner, path = getattr(value, f.name), f"{where}{f.name}"
+        if is_dataclass(inner):
+            _check_ranges(inner, f"{path}.")
+        elif f.name in _RANGES and not _RANGES[f.name][1](inner):
+            raise UserError(f"{path} = {inner} is out of range: it must be {_RANGES[f.name][0]}.")
+        elif isinstance(inner, tuple):
+            for k, part in enumerate(inner):
+                if is_dataclass(part):
+                    _check_ranges(part, f"{path}.{k}.")
+
+
+def _bonuses(bonus: Bonus, where: str) -> list[tuple[str, Bonus]]:
+    """The bonus, or the parts of a mixture, with their paths."""
+    if not isinstance(bonus, Mixture):
+        return [(where, bonus)]
+    return [
+        (f"{where}.terms.{i}.factors.{j}", factor)
+        for i, term in enumerate(bonus.terms)
+        for j, factor in enumerate(term.factors)
+    ]
 
 
 def _divisor(number: int, near: int) -> int:

@@ -90,7 +90,8 @@ def load(path: str | Path) -> tuple[Run, TrainState]:
 
 def _free_name(experiment: Experiment) -> Path:
     """runs/ENV-BONUS, with a number behind it if taken."""
-    stem = Path("runs") / f"{experiment.env.id.removeprefix('MiniGrid-')}-{bonus_name(experiment.bonus)}"
+    bonus = bonus_name(experiment.bonus).replace(" ", "").replace("*", "x")
+    stem = Path("runs") / f"{experiment.env.id.removeprefix('MiniGrid-').replace('/', '-')}-{bonus}"
     path, number = stem, 1
     while path.exists():
         number += 1

@@ -53,7 +53,7 @@ def init(experiment: Experiment, env: DeviceEnv, key: Key) -> TrainState:
         experiment.bonus.init(named(key, "bonus"), spec, num_envs),
         Moments.start(),
         Moments.start((num_envs,)),
-        ledgers.start(num_envs),
+        ledgers.start(num_envs, spec.max_steps),
     )
     envs = autoreset.begin(env, key, num_envs)
     hidden = first_hidden(ppo.features, num_envs)
@@ -88,6 +88,8 @@ def learn(experiment: Experiment, minds: Minds, rollout: Rollout, iteration: Arr
     )
     step = (iteration + 1) * experiment.steps_per_iteration
     ledger, episode_metrics = ledgers.record(minds.ledger, rollout, step)
+    extrinsic = experiment.mix.extrinsic * rollout.step.reward
+    paid = jnp.abs(extrinsic).sum()
     metrics = {
         "step": step,
         **episode_metrics,
@@ -95,6 +97,8 @@ def learn(experiment: Experiment, minds: Minds, rollout: Rollout, iteration: Arr
         "bonus_std": scored.bonus.std(),
         "bonus_max": scored.bonus.max(),
         "bonus_scale": jnp.sqrt(bonus_moments.var),
+        # How much louder the bonus speaks than the task; NaN while the task says nothing.
+        "bonus_ratio": jnp.where(paid > 0, jnp.abs(reward - extrinsic).sum() / paid, jnp.nan),
         **scored.metrics,
         **{f"model_{name}": value for name, value in model_metrics.items()},
         **{f"ppo_{name}": value for name, value in ppo_metrics.items()},

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from etd.bonuses import memory
+from etd.bonuses.memory import Memory
 from etd.core.types import Array, Metrics, Rollout
 
 WINDOW = 100
@@ -18,9 +20,12 @@ class Ledger(NamedTuple):
     """Sums of the running episodes, the last WINDOW finished ones, and what was ever seen."""
 
     running: Array
-    """[2, N] return and length so far of each running episode"""
+    """[3, N] return, length and distinct states so far of each running episode"""
+    visited: Memory
+    """fingerprints of the states that each running episode reached"""
     recent: Array
-    """[3, WINDOW] return, length and success of the last episodes, oldest first; NaN where none finished yet"""
+    """[4, WINDOW] return, length, distinct states and success of the last episodes, oldest first; NaN where none
+    finished yet"""
     episodes: Array
     """[] int32"""
     seen: Array
@@ -29,10 +34,11 @@ class Ledger(NamedTuple):
     """[] int32 environment step at the end of the rollout with the first success, or -1"""
 
 
-def start(num_envs: int) -> Ledger:
+def start(num_envs: int, max_steps: int) -> Ledger:
     return Ledger(
-        jnp.zeros((2, num_envs)),
-        jnp.full((3, WINDOW), jnp.nan),
+        jnp.zeros((3, num_envs)),
+        memory.empty(num_envs, max_steps + 1, 1, jnp.uint32),
+        jnp.full((4, WINDOW), jnp.nan),
         jnp.zeros((), jnp.int32),
         jnp.zeros(SEEN_BITS, bool),
         jnp.full((), -1, jnp.int32),
@@ -42,20 +48,22 @@ def start(num_envs: int) -> Ledger:
 def record(ledger: Ledger, rollout: Rollout, step: Array) -> tuple[Ledger, Metrics]:
     """Enter a rollout that ends at environment step ``step``."""
     done = rollout.done
-    sums = _episode_sums(ledger.running, rollout)
+    visited, new = _first_visits(ledger.visited, rollout)
+    sums = _episode_sums(ledger.running, rollout, new)
     # A success is an episode that the task itself ended with a reward, be it on the last allowed step.
     success = rollout.step.terminated & (rollout.step.reward > 0)
-    finished = jnp.concatenate([sums, success[None].astype(jnp.float32)]).reshape(3, -1)
+    finished = jnp.concatenate([sums, success[None].astype(jnp.float32)]).reshape(4, -1)
     recent = _append(ledger.recent, finished, done.reshape(-1))
     running = jnp.where(done[-1], 0.0, sums[:, -1])
     seen = ledger.seen.at[rollout.step.fingerprint.reshape(-1) % SEEN_BITS].set(True)
     first = jnp.where((ledger.first_success < 0) & success.any(), step, ledger.first_success)
-    ledger = Ledger(running, recent, ledger.episodes + done.sum(), seen, first)
+    ledger = Ledger(running, visited, recent, ledger.episodes + done.sum(), seen, first)
     mean = jnp.nanmean(recent, 1)
     metrics = {
         "return": mean[0],
         "length": mean[1],
-        "success": mean[2],
+        "success": mean[3],
+        "states_per_episode": mean[2],
         "episodes": ledger.episodes,
         "states": _distinct(seen),
         "first_success": first,
@@ -63,10 +71,22 @@ def record(ledger: Ledger, rollout: Rollout, step: Array) -> tuple[Ledger, Metri
     return ledger, metrics
 
 
-def _episode_sums(running: Array, rollout: Rollout) -> Array:
-    """[2, T, N] return and length of each step's episode up to and with that step."""
+def _first_visits(visited: Memory, rollout: Rollout) -> tuple[Memory, Array]:
+    """[T, N] whether each step reached a state that its episode had not reached before. An episode's first state has no
+    fingerprint here; reaching it again counts as new once."""
+    reached = rollout.step.fingerprint[:, :, None]
+    present = jnp.concatenate([jnp.zeros_like(reached[:1]), jnp.where(rollout.done[:-1, :, None], 0, reached[:-1])])
+
+    def unseen(past: Array, new: Array, stored: Array) -> Array:
+        return ~((past == new[:, 0]) & stored).any(0)
+
+    return memory.recall(visited, present, reached, rollout.done, unseen)
+
+
+def _episode_sums(running: Array, rollout: Rollout, new: Array) -> Array:
+    """[3, T, N] return, length and distinct states of each step's episode up to and with that step."""
     reward = rollout.step.reward
-    terms = jnp.stack([reward, jnp.ones_like(reward)])
+    terms = jnp.stack([reward, jnp.ones_like(reward), new.astype(reward.dtype)])
     terms = terms.at[:, 0].add(running)
     begins = jnp.concatenate([jnp.zeros_like(rollout.done[:1]), rollout.done[:-1]])
     begins = jnp.broadcast_to(begins, terms.shape)
@@ -79,7 +99,7 @@ def _episode_sums(running: Array, rollout: Rollout) -> Array:
 
 
 def _append(recent: Array, values: Array, chosen: Array) -> Array:
-    """The last WINDOW of ``recent`` followed by the chosen columns of ``values`` [3, T*N]."""
+    """The last WINDOW of ``recent`` followed by the chosen columns of ``values`` [4, T*N]."""
     columns = jnp.concatenate([recent, values], 1)
     valid = jnp.concatenate([~jnp.isnan(recent[0]), chosen])
     from_end = jnp.cumsum(valid[::-1])[::-1]
