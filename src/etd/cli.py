@@ -219,8 +219,39 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: _Path = None) -> N
     print(f"Page:    {pages.write(list(runs), page)}\nPicture: {picture}")
 
 
+def check(bonus: str = "etd", env: str = "MiniGrid-DoorKey-8x8-v0", seed: _Number = None, set_: _Set = ()) -> None:
+    """Does a bonus behave in an environment? A short random run, and plain words; exit status 1 if something is wrong.
+
+    For example:
+
+        etd check --bonus rnd
+        etd check --bonus "etd + 0.5*rnd" --env MiniGrid-MultiRoom-N6-v0
+
+    Args:
+        bonus: a name from `etd list bonuses`, or a sum or product such as "etd + 0.5*rnd".
+        env: an id from `etd list environments`.
+        seed: of levels, actions and weights.
+        set_: override fields, as in `etd train`.
+    """
+    from etd.lab import presets
+    from etd.lab.behaviour import examine
+    from etd.lab.fields import override
+
+    experiment = presets.choose(env, bonus)
+    for assignment in (*set_, *([f"seed={seed}"] if seed is not None else [])):
+        experiment = override(experiment, assignment)
+    console = Console(highlight=False)
+    with console.status("compiling and playing; about a minute on a CPU"):
+        findings = examine(experiment)
+    console.print(f"[bold]{bonus}[/bold] in {env}:")
+    for finding in findings:
+        console.print(f"  {'[green]ok[/green]   ' if finding.good else '[red]wrong[/red]'}  {finding.words}")
+    if not all(finding.good for finding in findings):
+        sys.exit(1)
+
+
 def bench(
-    what: tyro.conf.Positional[Literal["training", "env", "parity"]] = "training",
+    what: tyro.conf.Positional[Literal["training", "bonus", "env", "parity"]] = "training",
     env: str = "MiniGrid-DoorKey-8x8-v0",
     bonus: str = "etd",
     seeds: int = 1,
@@ -229,30 +260,35 @@ def bench(
     out: _Path = None,
     set_: _Set = (),
 ) -> None:
-    """Speed of training or of an environment here, or MiniGrid against Farama's step by step.
+    """Speed of training, of the bonuses or of an environment here, or MiniGrid against Farama's step by step.
 
     For example:
 
         etd bench
         etd bench --seeds 32 --set precision=tensorfloat32
+        etd bench bonus --env MiniGrid-ObstructedMaze-Full-v1
         etd bench env --env MiniGrid-ObstructedMaze-Full-v1
         etd bench parity --steps 1_000_000
 
     Args:
-        what: training: compile time, steps/s, the time's parts; env: steps/s at many batch sizes; parity: mismatches.
+        what: training: compile time, steps/s, the time's parts; bonus: every bonus beside plain PPO; env: steps/s at
+            many batch sizes; parity: mismatches.
         env: an id from `etd list environments`; parity takes all.
         bonus: (training) a name from `etd list bonuses`.
-        seeds: (training) how many agents to train together.
-        repeats: (training) iterations to time; the median counts.
+        seeds: (training, bonus) how many agents to train together.
+        repeats: (training, bonus) iterations to time; the median counts.
         steps: (parity) how many steps to compare.
         out: where the numbers go, as JSON; bench-WHAT.json if not given. A plot of env lies beside it.
         set_: (training) override fields, as in `etd train`.
     """
+    from etd.bonuses import BONUSES
     from etd.lab import bench
 
     out = out or Path(f"bench-{what}.json")
     if what == "parity":
         result = bench.parity(steps)
+    elif what == "bonus":
+        result = bench.bonuses(env, [name for name in BONUSES if name != "mixture"], seeds, repeats)
     elif what == "env":
         result = bench.environment(env, out.with_suffix(".png"))
     else:
@@ -285,6 +321,7 @@ COMMANDS: dict[str, Any] = {
     "evaluate": evaluate,
     "watch": watch,
     "report": report,
+    "check": check,
     "bench": bench,
 }
 

@@ -69,7 +69,7 @@ class AGAC(LearnedBonus):
         def build() -> Adversary:
             return Adversary(spec, actions, self.features, self.latent, self.norm)
 
-        return BonusState(create(build, self.optimiser(), key), visits.empty(num_envs, spec))
+        return BonusState(create(build, self.optimiser(), key), visits.empty(num_envs, spec.max_steps))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         assert rollout.logits is not None

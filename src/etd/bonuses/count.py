@@ -27,7 +27,7 @@ class Count(Bonus):
     """first: 1 where N_e = 1, else 0; root: 1 / sqrt(N_e)"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
-        return BonusState(memory=visits.empty(num_envs, spec))
+        return BonusState(memory=visits.empty(num_envs, spec.max_steps))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         seen, count = visits.count(state.memory, rollout)

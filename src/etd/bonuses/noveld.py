@@ -29,7 +29,7 @@ class NovelD(RND):
     """beta: the least difference"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
-        return super().init(key, spec, num_envs)._replace(memory=visits.empty(num_envs, spec))
+        return super().init(key, spec, num_envs)._replace(memory=visits.empty(num_envs, spec.max_steps))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: Distillation = state.learner.net()

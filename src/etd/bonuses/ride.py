@@ -34,7 +34,7 @@ class RIDE(LearnedBonus):
         def build() -> DynamicsNet:
             return DynamicsNet(spec, self.features, self.latent, self.norm)
 
-        return BonusState(create(build, self.optimiser(), key), visits.empty(num_envs, spec))
+        return BonusState(create(build, self.optimiser(), key), visits.empty(num_envs, spec.max_steps))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: DynamicsNet = state.learner.net()

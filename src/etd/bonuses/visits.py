@@ -11,11 +11,11 @@ import jax.numpy as jnp
 
 from etd.bonuses import memory
 from etd.bonuses.memory import Memory
-from etd.core.types import Array, EnvSpec, Rollout
+from etd.core.types import Array, Rollout
 
 
-def empty(num_envs: int, spec: EnvSpec) -> Memory:
-    return memory.empty(num_envs, spec.max_steps + 1, 2, jnp.uint32)
+def empty(num_envs: int, max_steps: int) -> Memory:
+    return memory.empty(num_envs, max_steps + 1, 2, jnp.uint32)
 
 
 def count(seen: Memory, rollout: Rollout) -> tuple[Memory, Array]:

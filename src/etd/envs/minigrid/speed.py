@@ -1,7 +1,9 @@
 """Steps per second of the environment alone, beside Farama's MiniGrid and, where it is installed, navix.
 
-All play random actions and include restarts. Ours is timed as training uses it: one compiled scan, observations kept,
-each environment restarting from levels generated beforehand.
+All play random actions and include restarts. Ours is timed as training uses it: one compiled program generates a pool
+of starts and steps through a rollout, observations kept. The pool is sized for the quickest play there can be; random
+play leaves most of it unused, and all of it counts, in levels of many rooms for more than half of the time. So the
+stepping is also timed alone, on a pool generated before.
 """
 
 from __future__ import annotations
@@ -12,24 +14,28 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from etd.core.types import Array, PyTree, Transition
+from etd.core.types import Array, Key, PyTree
+from etd.envs import autoreset
+from etd.envs.autoreset import Envs, Pool
 from etd.envs.minigrid.actions import ACTIONS
 from etd.envs.minigrid.env import MiniGrid, make
 from etd.envs.minigrid.parity import farama
 
 BATCHES = (1, 16, 128, 256, 1024, 4096, 16384, 65536)
 SCAN_STEPS = 1 << 20
-"""About this many environment steps, shared by the batch, are compiled into one call."""
+"""About this many environment steps, shared by the batch, are compiled into one call. Ours also generates no more
+starts than this in one call, so that no pool takes more than 1.7 GiB."""
+ROLLOUT = 512
+"""The most steps of one environment in a call of ours, as in training."""
 
 
 class Speed(NamedTuple):
     """One measurement."""
 
     what: str
-    """etd, farama, farama async or navix"""
+    """``etd``, ``etd, starts excluded``, ``farama``, ``farama async`` or ``navix``"""
     batch: int
     steps_per_s: float
     """The best of the repeats: other work on the machine only ever slows one down."""
@@ -37,35 +43,34 @@ class Speed(NamedTuple):
 
 
 def sweep(name: str, batches: Sequence[int] = BATCHES, seconds: float = 1.0) -> list[Speed]:
-    """Ours at every batch size."""
-    return [ours(make(name), batch, seconds) for batch in batches]
+    """Ours at every batch size, with and without the generation of starts."""
+    return [ours(make(name), batch, seconds, starts) for batch in batches for starts in (True, False)]
 
 
-def ours(env: MiniGrid, batch: int, seconds: float = 1.0) -> Speed:
-    """Our steps per second at one batch size."""
-    length = int(np.clip(SCAN_STEPS // batch, 32, 4096))
+def ours(env: MiniGrid, batch: int, seconds: float = 1.0, starts: bool = True) -> Speed:
+    """Our steps per second at one batch size. ``starts`` counts the time to generate them."""
+    # Whole episodes of the shortest kind: a short call would else round up to more starts per step than a long one.
+    size = min(int(np.clip(SCAN_STEPS // batch, 32, ROLLOUT)) // env.spec.shortest, SCAN_STEPS // batch)
+    length = size * env.spec.shortest
+    key = jax.random.key(0)
 
-    def walk(state: PyTree, starts: PyTree, key: Array) -> tuple[PyTree, Array]:
-        def one(state: PyTree, action: Array) -> tuple[PyTree, Array]:
-            state, step = jax.vmap(env.step)(state, action)
-            return _restarted(state, starts, step), step.next_obs
+    def generate(envs: Envs) -> Pool:
+        return autoreset.generate(env, key, envs, size)
 
-        return jax.lax.scan(one, state, jax.random.randint(key, (length, batch), 0, ACTIONS))
+    def walk(envs: Envs, pool: Pool | None, key: Key) -> tuple[Envs, Array]:
+        ready = generate(envs) if pool is None else pool
 
-    starts, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), batch))
-    program, compile_s = _compiled(walk, starts, starts, jax.random.key(1))
-    return Speed(
-        "etd", batch, _rate(lambda: program(starts, starts, jax.random.key(1)), length * batch, seconds), compile_s
-    )
+        def one(envs: Envs, action: Array) -> tuple[Envs, Array]:
+            envs, step = autoreset.step(env, ready, envs, action, key)
+            return envs, step.next_obs
 
+        return jax.lax.scan(one, envs, jax.random.randint(key, (length, batch), 0, ACTIONS))
 
-def _restarted(state: PyTree, starts: PyTree, step: Transition) -> PyTree:
-    """``state`` [batch, ...], with the start of each environment whose episode ended."""
-
-    def choose(now: Array, start: Array) -> Array:
-        return jnp.where(step.done.reshape(-1, *[1] * (now.ndim - 1)), start, now)
-
-    return jax.tree.map(choose, state, starts)
+    envs = jax.jit(lambda: autoreset.begin(env, key, batch))()
+    pool = None if starts else jax.jit(generate)(envs)
+    program, compile_s = _compiled(walk, envs, pool, jax.random.key(1))
+    rate = _rate(lambda: program(envs, pool, jax.random.key(1)), length * batch, seconds)
+    return Speed("etd" if starts else "etd, starts excluded", batch, rate, compile_s)
 
 
 def of_farama(name: str, seconds: float = 2.0) -> Speed:
