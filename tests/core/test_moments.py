@@ -1,6 +1,8 @@
+import jax
 import numpy as np
+import pytest
 
-from etd.core.moments import Moments
+from etd.core.moments import Moments, Tally
 
 
 def test_scalar_moments_by_hand():
@@ -32,3 +34,42 @@ def test_constant_zero_stays_zero_while_the_variance_decays():
         moments = moments.update(np.zeros((4, 2), np.float32), 0.5)
     np.testing.assert_allclose(moments.var, 0.125, rtol=1e-6)
     np.testing.assert_array_equal(moments.standardise(np.zeros(3, np.float32)), 0.0)
+
+
+@pytest.fixture(scope="module")
+def follow(quick):
+    """A tally, the tallies after every step and the values standardised by those of their step."""
+
+    def run(tally, x):
+        after, steps = tally.follow(x)
+        return after, steps, jax.vmap(Tally.standardise)(steps, x)
+
+    return quick(run)
+
+
+@pytest.mark.parametrize("offset", [0.0, 300.0])
+def test_tally_is_of_everything_so_far(follow, rng, offset):
+    """Step by step over three rollouts, also far from zero, where sums of squares would round away and the values
+    themselves, and so their mean, round at 3e-5."""
+    tally, past = Tally.start(), []
+    for _ in range(3):
+        x = (offset + rng.normal(size=(5, 3)) * rng.uniform(0.1, 3, size=(5, 1))).astype(np.float32)
+        tally, steps, standard = follow(tally, x)
+        for t in range(5):
+            past += list(x[t].astype(np.float64))
+            assert steps.samples[t] == len(past)
+            np.testing.assert_allclose(steps.mean[t], np.mean(past), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(steps.spread[t], np.var(past) * len(past), rtol=3e-5)
+            expected = (x[t] - np.mean(past)) / (np.std(past) + 1e-5)
+            np.testing.assert_allclose(standard[t], expected, rtol=1e-4, atol=1e-3 if offset else 1e-5)
+        assert tally.samples == len(past)
+        np.testing.assert_allclose(tally.mean, steps.mean[-1], rtol=0)
+        np.testing.assert_allclose(tally.spread, steps.spread[-1], rtol=0)
+
+
+def test_tally_of_nothing_and_of_one_value(follow):
+    """An empty tally only divides by the floor of its deviation; equal values are at the mean."""
+    np.testing.assert_allclose(Tally.start().standardise(np.float32(2e-5)), 2.0, rtol=1e-6)
+    tally, _, standard = follow(Tally.start(), np.full((5, 3), 7.0, np.float32))
+    assert (tally.samples, tally.mean, tally.spread) == (15, 7, 0)
+    np.testing.assert_array_equal(standard, 0.0)

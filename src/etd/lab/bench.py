@@ -157,9 +157,8 @@ def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) ->
     seconds: dict[str, float] = {}
     for name, advance, state in programs:
         seconds[name] = _median(advance, state, repeats)
-        console.print(
-            f"{name:14} {seconds[name] * 1e3:10,.1f} ms an iteration   {seconds[name] / seconds['none']:5.2f} x no bonus"
-        )
+        times = seconds[name] / seconds["none"]
+        console.print(f"{name:14} {seconds[name] * 1e3:10,.1f} ms an iteration   {times:5.2f} x no bonus")
     relative = {name: value / seconds["none"] for name, value in seconds.items()}
     device = jax.devices()[0].device_kind
     return {"env": env, "device": device, "seeds": seeds, "iteration_s": seconds, "relative": relative}
