@@ -38,7 +38,7 @@ class Landmarks(NamedTuple):
     filled: Array
     """[N] int32"""
     stored: Array
-    """[N] uint32: how many ever; it decides the place to overwrite"""
+    """[N] uint32: how many were stored this episode; it decides the place to overwrite"""
 
 
 class Pair(NamedTuple):
@@ -98,8 +98,8 @@ class EC(LearnedBonus):
             kept = _keep(kept, present, kept.filled == 0)
             pairs = jnp.broadcast_to(after[:, None], kept.values.shape)
             similarity = self._percentile(jax.nn.sigmoid(net.compare(kept.values, pairs)), kept.filled)
-            kept = _keep(kept, after, similarity < self.threshold)
-            return kept._replace(filled=jnp.where(done, 0, kept.filled)), similarity
+            kept = _keep(kept, after, (similarity < self.threshold) | (self.threshold >= 1))
+            return Landmarks(kept.values, *(jnp.where(done, 0, n) for n in (kept.filled, kept.stored))), similarity
 
         rows = (embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs), rollout.done)
         kept, similarity = jax.lax.scan(advance, state.memory, rows)

@@ -9,6 +9,7 @@ keeps its own state and learns as it would alone.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -107,7 +108,7 @@ def _expand(node: ast.expr, text: str) -> list[tuple[float, tuple[str, ...]]]:
     """The expression multiplied out into (weight, names)."""
     if isinstance(node, ast.Name):
         return [(1.0, (node.id,))]
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and math.isfinite(node.value):
         return [(float(node.value), ())]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return [(-weight, names) for weight, names in _expand(node.operand, text)]
