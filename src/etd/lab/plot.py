@@ -22,10 +22,25 @@ from etd.lab.store import Run
 
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
-COLOURS = {"etd": "#d55e00", "none": "#777777"}
-"""Bonuses that keep their colour in every picture."""
+COLOURS = {
+    "etd": "#d55e00",
+    "none": "#777777",
+    "noveld": "#0072b2",
+    "deir": "#000000",
+    "count": "#009e73",
+    "e3b": "#e69f00",
+    "ngu": "#cc79a7",
+    "rnd": "#56b4e9",
+    "ec": "#5d3a9b",
+    "agac": "#8c510a",
+    "ride": "#7a9a01",
+    "icm": "#b0a000",
+    "inverse": "#0072b2",
+    "discriminator": "#000000",
+}
+"""Bonuses keep their colour in every picture. The last two stand in for the kin they are never drawn beside."""
 PALETTE = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5d3a9b", "#000000", "#8c510a")
-"""For the others: Okabe and Ito's colours, which people with any colour vision can tell apart, without the yellow."""
+"""For other runs: Okabe and Ito's colours, which people with any colour vision can tell apart, without the yellow."""
 LABELS = {
     "return": "return (last 100 episodes)",
     "success": "success rate (last 100 episodes)",
@@ -112,7 +127,7 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
     for env, ax in zip(environments, axes, strict=True):
         here = [(run, name) for run, name in zip(runs, names, strict=True) if run.experiment.env.id == env]
         for run, name in here:
-            _draw(ax, by_seed(run, metric), colours[name], label=name)
+            _draw(ax, by_seed(run, metric), colours[name], label=name, faint=len(here) > 4)
         _finish(ax, metric)
         ax.set_title(env, fontsize=11)
         ax.set_ylabel(LABELS.get(metric, metric.replace("_", " ")))
@@ -176,15 +191,16 @@ def _thin(curve: Curves) -> Curves:
     return Curves(curve.seeds, curve.steps[kept], curve.values[:, kept])
 
 
-def _draw(ax: Axes, curve: Curves, colour: str, label: str = "") -> None:
-    """Thin lines of the seeds, a bold one of their centre, a band of its uncertainty."""
+def _draw(ax: Axes, curve: Curves, colour: str, label: str = "", faint: bool = False) -> None:
+    """Thin lines of the seeds, a bold one of their centre, a band of its uncertainty; ``faint`` where many meet."""
     curve = _thin(curve)
     # A curve with one point is a dot, not an invisible line.
     dot = "o" if np.isfinite(curve.values).any(0).sum() == 1 else ""
     if len(curve.seeds) > 1:
-        ax.fill_between(curve.steps, *band(curve.values), color=colour, alpha=0.16, linewidth=0)
+        ax.fill_between(curve.steps, *band(curve.values), color=colour, alpha=0.07 if faint else 0.16, linewidth=0)
         for seed, values in zip(curve.seeds, curve.values, strict=True):
-            ax.plot(curve.steps, values, color=colour, linewidth=0.7, alpha=0.45, label=f"_{label} seed {seed}")
+            width, alpha = (0.5, 0.3) if faint else (0.7, 0.45)
+            ax.plot(curve.steps, values, color=colour, linewidth=width, alpha=alpha, label=f"_{label} seed {seed}")
     ax.plot(curve.steps, centre(curve.values), color=colour, linewidth=2.2, marker=dot, label=label)
 
 

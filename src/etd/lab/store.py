@@ -128,6 +128,19 @@ class Run:
             rows = list(csv.DictReader(file))
         return {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]} if rows else {}
 
+    def keep(self, folder: Path, points: int = 50) -> Run:
+        """A copy for a repository: the record, and the metrics of about ``points`` iterations, the last among them."""
+        table = self.metrics_file.read_text().splitlines()
+        column = table[0].split(",").index("iteration")
+        last = int(table[-1].split(",")[column])
+        chosen = {round(last * (k + 1) / points) for k in range(points)}
+        rows = [table[0], *(row for row in table[1:] if int(row.split(",")[column]) in chosen)]
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / "metrics.csv", ("\n".join(rows) + "\n").encode())
+        kept = Run(folder, self.record)
+        kept._write_record()
+        return kept
+
     # Checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Path]:
