@@ -145,7 +145,7 @@ def test_policy_from_observation(agents):
     first, _, ledger = agents["policy"]
     assert right(first)[0] < 0.05
     assert right(first)[2] > 0.95
-    assert ledger.recent[2].mean() > 0.95
+    assert ledger.recent[3].mean() > 0.95
 
 
 def test_value_and_policy_from_observation(agents):

@@ -145,3 +145,13 @@ def test_the_record_names_versions_and_device(trained):
     record = json.loads((trained / "run.json").read_text())
     assert record["versions"]["jax"] == jax.__version__
     assert record["device"]["platform"] == jax.default_backend()
+
+
+def test_a_kept_copy_is_thin_and_ends_where_the_run_ends(logged, tmp_path):
+    run = logged(np.arange(400.0).reshape(2, 200))
+    kept = run.keep(tmp_path / "kept", points=10)
+    again = Run.open(tmp_path / "kept")
+    assert again.experiment == run.experiment
+    np.testing.assert_array_equal(kept.metrics()["iteration"], np.repeat(np.arange(20, 201, 20), 2))
+    np.testing.assert_array_equal(again.metrics()["return"][-2:], [199, 399])
+    assert len(logged(np.zeros((1, 3)), "short").keep(tmp_path / "few", points=10).metrics()["step"]) == 3
