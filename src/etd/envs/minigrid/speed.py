@@ -136,11 +136,11 @@ def _compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[.
 
 
 def _rate(call: Callable[[], Any], steps: int, seconds: float) -> float:
-    """The best steps per second of one ``call`` of ``steps`` steps, repeated for about ``seconds``."""
+    """The best steps per second of one ``call`` of ``steps`` steps, repeated for about ``seconds``, thrice at least."""
     jax.block_until_ready(call())
-    best, begin = float("inf"), time.perf_counter()
-    while time.perf_counter() - begin < seconds:
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < seconds:
         before = time.perf_counter()
         jax.block_until_ready(call())
-        best = min(best, time.perf_counter() - before)
-    return steps / best
+        times.append(time.perf_counter() - before)
+    return steps / min(times)
