@@ -15,6 +15,7 @@ from rich.table import Table
 from etd.core.errors import UserError
 
 _Set = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
+_Only = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="TASK/METHOD")]
 _Log = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")]
 _Env = Annotated[str | None, tyro.conf.arg(metavar="ID")]
 _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME")]
@@ -219,6 +220,54 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: _Path = None) -> N
     print(f"Page:    {pages.write(list(runs), page)}\nPicture: {picture}")
 
 
+def reproduce(
+    figure: tyro.conf.Positional[str],
+    only: _Only = (),
+    seeds: _Number = None,
+    steps: _Number = None,
+    budget: _Real = None,
+    dry_run: _Flag = False,
+    quick: _Flag = False,
+    workers: int = 1,
+    cluster: _Name = None,
+    out: _Path = None,
+) -> None:
+    """Train what a figure of the paper needs and draw it; skips what is done, resumes what was interrupted.
+
+    For example:
+
+        etd reproduce minigrid --dry-run
+        etd reproduce minigrid --only "DoorKey-16x16/*" --only "*/etd" --budget 60
+        etd reproduce aggregate --quick
+
+    Args:
+        figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy or loss.
+        only: train and draw these cells only, TASK/METHOD with * for any.
+        seeds: how many agents to train together; the paper's 5 if not given.
+        steps: environment steps per seed.
+        budget: stop cleanly within so many minutes and say what is left.
+        dry_run: show the plan with estimated times, and train nothing.
+        quick: small levels and agents, to see that everything works, on two cores in minutes.
+        workers: so many trainings side by side on this device.
+        cluster: "auto" or the address of a Ray cluster to train on.
+        out: the runs' directory; runs/FIGURE if not given.
+    """
+    from etd.lab import reproduce
+
+    out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
+    places = reproduce.plan(figure, out, only, seeds, steps, quick)
+    console = Console(highlight=False)
+    console.print(reproduce.table(places))
+    if dry_run:
+        return
+    places = reproduce.run(places, budget, workers, cluster)
+    for path in reproduce.draw(figure, places, out):
+        console.print(f"Written: {path}", soft_wrap=True)
+    left = [place.cell.name for place in places if not place.done]
+    if left:
+        console.print(f"Left: {', '.join(left)}. The same command goes on where it stopped.", soft_wrap=True)
+
+
 def check(bonus: str = "etd", env: str = "MiniGrid-DoorKey-8x8-v0", seed: _Number = None, set_: _Set = ()) -> None:
     """Does a bonus behave in an environment? A short random run, and plain words; exit status 1 if something is wrong.
 
@@ -321,6 +370,7 @@ COMMANDS: dict[str, Any] = {
     "evaluate": evaluate,
     "watch": watch,
     "report": report,
+    "reproduce": reproduce,
     "check": check,
     "bench": bench,
 }

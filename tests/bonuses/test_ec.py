@@ -10,10 +10,10 @@ from etd.bonuses import EC
 from etd.bonuses.ec import Pair
 
 VARIANTS = {
-    "small": EC(**SMALL, capacity=3),
+    "small": EC(**SMALL, capacity=3, threshold=0.5),
     "medium": EC(**SMALL, capacity=5, threshold=0.7, percentile=30.0, scale=2.0, offset=0.5),
     "every state": EC(**SMALL, capacity=4, threshold=1.0, percentile=50.0),
-    "vast": EC(**SMALL, capacity=50),
+    "vast": EC(**SMALL, capacity=50, threshold=0.5),
 }
 BONUS = VARIANTS["small"]
 

@@ -7,7 +7,9 @@ enters memory only if F is below a threshold, so that memory keeps states far fr
 one takes a random place.
 
 The paper says no more than alpha, beta and F; training pairs, threshold and capacity are those of EC's code: within 5
-steps is near, beyond 25 far, both of one episode. Here the comparator is one hidden layer on the trunk's embeddings.
+steps is near, beyond 25 far, both of one episode. Its experiment with beta = 1 keeps every state; with a threshold of
+0.5, as it has elsewhere, a policy that stands still is paid as much here as one that moves, and DoorKey-8x8 is not
+learned. The comparator is one hidden layer on the trunk's embeddings.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class EC(LearnedBonus):
     """beta"""
     percentile: float = 90.0
     """F"""
-    threshold: float = 0.5
+    threshold: float = 1.0
     """a state enters memory if its F is below this; 1 keeps every state"""
     capacity: int = 200
     near: int = 5

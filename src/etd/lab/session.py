@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from etd.train import trainer
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
 
-SAVE_EVERY = 120.0
+SAVE_EVERY = float(os.environ.get("ETD_SAVE_EVERY", "120"))
 """Seconds between checkpoints; one more is written at the end and on Ctrl-C or SIGTERM."""
 
 
@@ -37,6 +38,7 @@ def train(
     out: str | Path | None = None,
     overwrite: bool = False,
     until: float | None = None,
+    deadline: float | None = None,
     sinks: tuple[str, ...] = (),
     quiet: bool = False,
     fields: dict[str, Any] | None = None,
@@ -46,8 +48,9 @@ def train(
 
     Either name an environment and a bonus, which take the paper's settings, or pass an ``experiment``. ``fields``
     override its fields by path: ``{"steps": 200_000, "ppo.entropy": 1e-2}``; those without a dot may be keywords.
-    ``until`` stops early once every seed's mean return over 100 episodes reaches it. ``sinks`` are further places for
-    the metrics: "tensorboard", "wandb".
+    ``until`` stops early once every seed's mean return over 100 episodes reaches it, ``deadline`` at that time on
+    ``time.time()``'s clock; both leave a checkpoint. ``sinks`` are further places for the metrics: "tensorboard",
+    "wandb".
     """
     if experiment is None:
         experiment = presets.choose(env, bonus)
@@ -56,7 +59,7 @@ def train(
     experiment = check(experiment)
     path = Path(out) if out else _free_name(experiment)
     run = Run.create(path, experiment, overwrite)
-    return _advance(run, trainer.starter(experiment), 0, [], until, sinks, quiet)
+    return _advance(run, trainer.starter(experiment), 0, [], _End(until, deadline), sinks, quiet)
 
 
 def resume(
@@ -64,6 +67,7 @@ def resume(
     *,
     steps: int | None = None,
     until: float | None = None,
+    deadline: float | None = None,
     sinks: tuple[str, ...] = (),
     quiet: bool = False,
 ) -> Run:
@@ -76,10 +80,10 @@ def resume(
         run.extend(check(replace(run.experiment, steps=steps)))
     if not run.checkpoints():  # ended before its first: its beginning is as good
         run.rewind(0)
-        return _advance(run, trainer.starter(run.experiment), 0, [], until, sinks, quiet)
+        return _advance(run, trainer.starter(run.experiment), 0, [], _End(until, deadline), sinks, quiet)
     state, iteration, complaints = run.load(trainer.shapes(run.experiment))
     run.rewind(iteration)
-    return _advance(run, lambda: state, iteration, complaints, until, sinks, quiet)
+    return _advance(run, lambda: state, iteration, complaints, _End(until, deadline), sinks, quiet)
 
 
 def load(path: str | Path) -> tuple[Run, TrainState]:
@@ -99,6 +103,18 @@ def _free_name(experiment: Experiment) -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class _End:
+    """What ends a run before its last step."""
+
+    until: float | None
+    deadline: float | None
+
+    def reached(self, best: float) -> bool:
+        solved = self.until is not None and best >= self.until
+        return solved or (self.deadline is not None and time.time() >= self.deadline)
+
+
 @dataclass
 class _Watch:
     """Facts that outlive an iteration."""
@@ -112,7 +128,7 @@ def _advance(
     begin: Callable[[], TrainState],
     iteration: int,
     news: list[str],
-    until: float | None,
+    end: _End,
     sinks: tuple[str, ...],
     quiet: bool,
 ) -> Run:
@@ -125,7 +141,7 @@ def _advance(
         progress.compiling()
         state = begin()
         pending: tuple[int, Metrics] | None = None
-        while iteration < experiment.iterations and not stop and not _reached(watch, until):
+        while iteration < experiment.iterations and not stop and not end.reached(watch.best):
             state, metrics = step(state)
             iteration += 1
             # The device works on this iteration while the host writes down the last one.
@@ -169,10 +185,6 @@ def _number(value: Any) -> float:
     """A whole number as it is, a real one to float32's seven digits."""
     number = value.item()
     return float(f"{number:.7g}") if isinstance(number, float) else int(number)
-
-
-def _reached(watch: _Watch, until: float | None) -> bool:
-    return until is not None and watch.best >= until
 
 
 def _save(run: Run, state: TrainState, iteration: int) -> None:

@@ -1,0 +1,146 @@
+"""The paper's figures, as the trainings they are made of.
+
+A cell is one method on one task; ``etd reproduce`` trains the cells of a figure and draws it. The steps are where the
+paper's curves end, as far as it says. The noisy levels beside DoorKey-16x16 are our choice: the paper draws four and
+names none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from etd.core.errors import UserError, unknown
+from etd.lab import presets
+from etd.lab.fields import override
+from etd.train.experiment import Experiment
+
+LEVELS: dict[str, tuple[str, int]] = {
+    "DoorKey-8x8": ("MiniGrid-DoorKey-8x8-v0", 500_000),
+    "MultiRoom-N6": ("MiniGrid-MultiRoom-N6-v0", 2_000_000),
+    "DoorKey-16x16": ("MiniGrid-DoorKey-16x16-v0", 3_000_000),
+    "KeyCorridorS6R3": ("MiniGrid-KeyCorridorS6R3-v0", 5_000_000),
+    "ObstructedMaze-2Dlh": ("MiniGrid-ObstructedMaze-2Dlh-v0", 5_000_000),
+    "ObstructedMaze-2Dlhb": ("MiniGrid-ObstructedMaze-2Dlhb-v0", 10_000_000),
+    "ObstructedMaze-1Q": ("MiniGrid-ObstructedMaze-1Q-v0", 10_000_000),
+    "ObstructedMaze-2Q": ("MiniGrid-ObstructedMaze-2Q-Centre-v0", 20_000_000),
+    "ObstructedMaze-Full": ("MiniGrid-ObstructedMaze-Full-v0", 20_000_000),
+    "ObstructedMaze-Full-v1": ("MiniGrid-ObstructedMaze-Full-v1", 20_000_000),
+}
+"""Task: level id and steps. 2Q starts in the centre room, as in the package the paper used."""
+
+EIGHT = tuple(LEVELS)[1:9]
+SMALL = {"MultiRoom": "MultiRoom-N2-S4", "DoorKey": "DoorKey-5x5", "KeyCorridor": "KeyCorridorS3R1"}
+"""Levels of the quick version; ObstructedMaze has 1Dl."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one task."""
+
+    task: str
+    method: str
+    experiment: Experiment
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}/{self.method}"
+
+
+def _cell(task: str, method: str, bonus: str = "", **changes: object) -> Cell:
+    """The preset of ``bonus`` (that of the method's name) on the task, with ``changes`` to fields of the bonus."""
+    level, steps = LEVELS[task.removesuffix(" (noisy)")]
+    experiment = replace(presets.choose(level, bonus or method), steps=steps, seeds=5)
+    if task.endswith(" (noisy)"):
+        experiment = replace(experiment, env=replace(experiment.env, noise=0.1))
+    for field, value in changes.items():
+        experiment = override(experiment, f"bonus.{field}={value}")
+    return Cell(task, method, experiment)
+
+
+def _table(tasks: Iterable[str], methods: Iterable[str]) -> list[Cell]:
+    methods = tuple(methods)
+    return [_cell(task, method) for task in tasks for method in methods]
+
+
+def _noise() -> list[Cell]:
+    levels = ("MultiRoom-N6", "DoorKey-16x16", "KeyCorridorS6R3", "ObstructedMaze-2Dlh")
+    methods = ("etd", "noveld", "deir", "e3b")
+    return _table([f"{level} (noisy)" for level in levels], methods) + _table(["DoorKey-16x16"], methods)
+
+
+def _ablation(field: str, values: dict[str, object]) -> Callable[[], list[Cell]]:
+    """ETD on ObstructedMaze-1Q, the paper's level for ablations, with every value of a field."""
+    return lambda: [_cell("ObstructedMaze-1Q", name, "etd", **{field: value}) for name, value in values.items()]
+
+
+FIGURES: dict[str, tuple[str, Callable[[], list[Cell]]]] = {
+    "bonuses": (
+        "Every bonus on two sizes of DoorKey",
+        lambda: _table(
+            ("DoorKey-8x8", "DoorKey-16x16"),
+            ["etd", "noveld", "deir", "count", "e3b", "ec", "ngu", "rnd", "icm", "ride", "agac", "none"],
+        ),
+    ),
+    "minigrid": (
+        "The paper's main figure: ETD and eight rivals on eight levels",
+        lambda: _table(EIGHT, ["etd", "deir", "noveld", "e3b", "ec", "ngu", "rnd", "count", "none"]),
+    ),
+    "full-v1": (
+        "ObstructedMaze-Full where every level can be solved",
+        lambda: _table(["ObstructedMaze-Full-v1"], ("etd", "noveld", "deir", "none")),
+    ),
+    "noise": ("Noisy observations, and DoorKey-16x16 without", _noise),
+    "representation": (
+        "ETD's aggregate on other embeddings",
+        lambda: _table(("DoorKey-16x16", "ObstructedMaze-1Q"), ("etd", "inverse", "discriminator")),
+    ),
+    "aggregate": (
+        "Minimum, quantile and nearest neighbours",
+        _ablation("aggregate", {name: name for name in ("min", "quantile10", "knn10", "knn10avg")}),
+    ),
+    "symmetry": (
+        "With and without MRN's asymmetric half",
+        _ablation("symmetric", {"asymmetric": False, "symmetric": True}),
+    ),
+    "energy": (
+        "Energies that the contrastive loss classifies with",
+        _ablation("energy", {name: name for name in ("mrn+potential", "mrn", "l2", "cos")}),
+    ),
+    "loss": (
+        "Directions of the contrastive loss",
+        _ablation("objective", {name: name for name in ("symmetric", "forward", "backward")}),
+    ),
+}
+"""Name: title and cells."""
+LATER = ("crafter", "miniworld", "dmc", "metaworld", "halfcheetah")
+"""Figures of the paper whose environments this version does not have."""
+
+
+def cells(figure: str) -> list[Cell]:
+    """What the figure is made of."""
+    if figure in LATER:
+        raise UserError(f"The figure {figure!r} needs environments that this version of etd does not have.")
+    if figure not in FIGURES:
+        raise unknown("figure", figure, FIGURES, f"The figures are {', '.join(FIGURES)}.")
+    return FIGURES[figure][1]()
+
+
+def small(cell: Cell) -> Cell:
+    """A version of the cell that two CPU cores train in seconds: a small level of the family, a small agent, a few
+    thousand steps. It shows that everything works, and nothing about the method."""
+    level = next((name for start, name in SMALL.items() if cell.task.startswith(start)), "ObstructedMaze-1Dl")
+    experiment = replace(
+        cell.experiment,
+        env=replace(cell.experiment.env, id=f"MiniGrid-{level}-v0"),
+        steps=2_048,
+        seeds=2,
+        num_envs=4,
+        rollout=128,
+    )
+    sizes = {"minibatch": 256, "epochs": 1, "features": 16, "latent": 16, "queue": 512}
+    for part in ("ppo", "bonus"):
+        for field, value in sizes.items():
+            if hasattr(getattr(experiment, part), field):
+                experiment = override(experiment, f"{part}.{field}={value}")
+    return replace(cell, experiment=experiment)

@@ -1,0 +1,211 @@
+"""Train what a figure needs: resume what was interrupted, skip what is done, stop within a budget, draw.
+
+A cell's run lies in OUT/TASK/METHOD. The same function trains a cell in this process, in worker processes side by side
+on one device, or as a Ray task on a cluster; a worker that is lost is started again and resumes from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from fnmatch import fnmatch
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from etd.core.errors import UserError
+from etd.lab import figures, plot, report, session
+from etd.lab.fields import check, from_dict, to_dict
+from etd.lab.figures import Cell
+from etd.lab.store import Run
+from etd.train.experiment import Experiment
+
+RATES = {"cpu": {1: 700.0}, "gpu": {1: 62_000.0, 5: 135_000.0, 32: 229_000.0}}
+"""Steps per second of ETD by seeds trained together: two CPU cores; one H200. For estimates before anything has run."""
+COMPILE = {"cpu": 30.0, "gpu": 60.0}
+"""Seconds."""
+
+
+class Place(NamedTuple):
+    """A cell and where its run stands."""
+
+    cell: Cell
+    path: Path
+    steps: int
+    """done so far, per seed"""
+
+    @property
+    def goal(self) -> int:
+        experiment = self.cell.experiment
+        return experiment.iterations * experiment.steps_per_iteration
+
+    @property
+    def done(self) -> bool:
+        return self.steps >= self.goal
+
+
+def plan(
+    figure: str,
+    out: Path,
+    only: tuple[str, ...] = (),
+    seeds: int | None = None,
+    steps: int | None = None,
+    quick: bool = False,
+) -> list[Place]:
+    """The figure's cells, or those that a pattern TASK/METHOD of ``only`` matches, and how far each is."""
+    cells = figures.cells(figure)
+    chosen = [cell for cell in cells if not only or any(_matches(cell, pattern) for pattern in only)]
+    if not chosen:
+        names = ", ".join(cell.name for cell in cells[:4])
+        raise UserError(f"No cell of {figure!r} matches {' or '.join(only)}. Cells are named TASK/METHOD: {names}, ...")
+    given: dict[str, Any] = {
+        name: value for name, value in {"seeds": seeds, "steps": steps}.items() if value is not None
+    }
+    places = []
+    for cell in map(figures.small, chosen) if quick else chosen:
+        cell = replace(cell, experiment=check(replace(cell.experiment, **given)))
+        path = out / cell.task.replace(" ", "-").replace("(", "").replace(")", "") / cell.method.replace("+", "-")
+        places.append(Place(cell, path, _steps(path)))
+    return places
+
+
+def _matches(cell: Cell, pattern: str) -> bool:
+    task, _, method = pattern.partition("/")
+    return fnmatch(cell.task, task) and fnmatch(cell.method, method or "*")
+
+
+def _steps(path: Path) -> int:
+    """How far the run at ``path`` is; a checkpoint counts, logged rows after it do not."""
+    if not (path / "run.json").exists():
+        return 0
+    run = Run.open(path)
+    newest = next(iter(run.checkpoints()), None)
+    if newest is not None:
+        return int(newest.stem) * run.experiment.steps_per_iteration
+    table = run.metrics()  # a kept copy has no checkpoints
+    return int(table["step"].max()) if table else 0
+
+
+def estimate(place: Place, seen: float | None = None) -> float:
+    """Seconds left for a cell on this device, by the rate ``seen`` in steps/s of all seeds, else by RATES."""
+    if place.done:
+        return 0.0
+    platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    seeds, table = place.cell.experiment.seeds, RATES[platform]
+    rate = seen or float(np.interp(seeds, list(table), list(table.values())))
+    return COMPILE[platform] + (place.goal - place.steps) * seeds / rate
+
+
+def rate_seen(places: list[Place]) -> float | None:
+    """Median steps per second of the runs that this device has made, or None."""
+    here = jax.devices()[0].device_kind
+    runs = [Run.open(place.path) for place in places if place.steps > 0]
+    rates = [report.numbers(run).throughput for run in runs if run.record.get("device", {}).get("kind") == here]
+    finite = [rate for rate in rates if np.isfinite(rate)]
+    return float(np.median(finite)) if finite else None
+
+
+def table(places: list[Place]) -> Table:
+    """The plan as a person reads it."""
+    seen = rate_seen(places)
+    device = jax.devices()[0].device_kind
+    basis = f"{seen:,.0f} steps/s seen here" if seen else "rates of other machines"
+    rows = Table(title=f"{len(places)} cells on {device} (times by {basis})", title_justify="left", box=None)
+    for title, justify in (("cell", "left"), ("seeds", "right"), ("steps", "right"), ("", "left"), ("left", "right")):
+        rows.add_column(title, justify=justify)  # type: ignore[arg-type]
+    for place in places:
+        share = place.steps / place.goal
+        state = "done" if place.done else f"{share:.0%}" if place.steps else "to do"
+        left = "" if place.done else _minutes(estimate(place, seen))
+        rows.add_row(place.cell.name, str(place.cell.experiment.seeds), f"{place.goal:,}", state, left)
+    rows.add_row("", "", "", "in all", _minutes(sum(estimate(place, seen) for place in places)))
+    return rows
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+def run(places: list[Place], budget: float | None, workers: int, cluster: str | None) -> list[Place]:
+    """Train what is not done; the places afterwards. ``budget`` in minutes, after which every cell is checkpointed."""
+    deadline = None if budget is None else time.time() + 60 * budget
+    todo = [place for place in places if not place.done]
+    console = Console(highlight=False)
+    work = [(str(place.path), to_dict(place.cell.experiment), deadline) for place in todo]
+    if cluster is not None:
+        finished = _on_cluster(work, cluster)
+    elif workers > 1:
+        finished = _side_by_side(work, workers)
+    else:
+        finished = ((index, train(*job, quiet=False)) for index, job in enumerate(work))
+    for index, steps in finished:
+        place = todo[index]
+        console.print(f"{place.cell.name}: {steps:,} of {place.goal:,} steps")
+    return [place._replace(steps=_steps(place.path)) for place in places]
+
+
+def train(path: str, data: dict[str, Any], deadline: float | None, quiet: bool = True) -> int:
+    """Begin a cell's run or continue it; the steps done. All arguments are plain data, to travel to other machines."""
+    where, experiment = Path(path), from_dict(data)
+    if deadline is not None and time.time() >= deadline:
+        return _steps(where)
+    if not (where / "run.json").exists():
+        session.train(experiment=experiment, out=where, deadline=deadline, quiet=quiet)
+    else:
+        _same(Run.open(where), experiment)
+        session.resume(where, steps=experiment.steps, deadline=deadline, quiet=quiet)
+    return _steps(where)
+
+
+def _same(there: Run, wanted: Experiment) -> None:
+    if replace(there.experiment, steps=wanted.steps) != wanted:
+        raise UserError(
+            f"{there.path} holds a run with other settings. Choose another --out, or remove it; `etd report "
+            f"{there.path}` shows what it is."
+        )
+
+
+def _side_by_side(work: list[tuple], workers: int) -> Iterator[tuple[int, int]]:
+    """In processes that share the device; a GPU with small agents is fuller with several."""
+    spawn = multiprocessing.get_context("spawn")  # forking a process that runs JAX's threads may hang it
+    with ProcessPoolExecutor(workers, mp_context=spawn, max_tasks_per_child=1) as pool:
+        jobs = {pool.submit(train, *job): index for index, job in enumerate(work)}
+        for job in as_completed(jobs):
+            yield jobs[job], job.result()
+
+
+def _on_cluster(work: list[tuple], address: str) -> Iterator[tuple[int, int]]:
+    """As Ray tasks, one GPU each where there are any. The runs' directory must be one that all machines share."""
+    try:
+        ray = import_module("ray")
+    except ImportError as error:
+        raise UserError("Training on a cluster needs Ray: pip install 'etd[cluster]'") from error
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address, log_to_driver=False)
+        except ConnectionError as error:
+            raise UserError(f"No Ray cluster answers at {address!r}. Start one with `ray start --head`.") from error
+    gpus = 1 if ray.cluster_resources().get("GPU") else 0
+    # A lost worker's task is submitted again, without end: it resumes from its checkpoint.
+    remote: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=-1)(train)
+    jobs = {remote.remote(*job): index for index, job in enumerate(work)}
+    while jobs:
+        (job,), _ = ray.wait(list(jobs))
+        yield jobs.pop(job), ray.get(job)
+
+
+def draw(figure: str, places: list[Place], out: Path) -> list[Path]:
+    """The figure and its page, from whatever has run."""
+    runs = [Run.open(place.path) for place in places if place.steps > 0]
+    if not runs:
+        raise UserError("Nothing has run yet, so there is nothing to draw.")
+    pictures = [plot.curves(runs, out / f"{figure}.{kind}") for kind in ("png", "svg")]
+    return [*pictures, report.write([run.path for run in runs], out / f"{figure}.html")]
