@@ -199,25 +199,23 @@ def watch(
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: _Path = None) -> None:
-    """One self-contained page over one or more runs, and a picture of their learning curves.
+    """One self-contained page over one or more runs, and pictures of their learning curves.
 
     For example:
 
         etd report runs/DoorKey-8x8-v0-etd runs/DoorKey-8x8-v0-none --out compare.html
+        etd report results/bonuses/*/* --out bonuses.html
 
     Args:
-        runs: the runs' directories.
-        out: the page; FIRST_RUN/report.html if not given. The picture lies beside it.
+        runs: the runs' directories; methods that share tasks are compared.
+        out: the page; FIRST_RUN/report.html if not given. PAGE-curves.png and .svg lie beside it.
     """
-    from etd.lab import plot
     from etd.lab import report as pages
-    from etd.lab.store import Run
 
     if not runs:
         raise UserError("Name at least one run, as in `etd report runs/DoorKey-8x8-v0-etd`.")
-    page = out or runs[0] / "report.html"
-    picture = plot.curves([Run.open(path) for path in runs], page.with_name(f"{page.stem}-curves.png"))
-    print(f"Page:    {pages.write(list(runs), page)}\nPicture: {picture}")
+    page = pages.write(list(runs), out or runs[0] / "report.html")
+    print(f"Page:     {page}\nPictures: {', '.join(map(str, pages.pictures(page)))}")
 
 
 def reproduce(
@@ -260,7 +258,7 @@ def reproduce(
     console.print(reproduce.table(places))
     if dry_run:
         return
-    places = reproduce.run(places, budget, workers, cluster)
+    places = reproduce.run(places, budget, workers, cluster, quick)
     for path in reproduce.draw(figure, places, out):
         console.print(f"Written: {path}", soft_wrap=True)
     left = [place.cell.name for place in places if not place.done]

@@ -134,29 +134,38 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
-def run(places: list[Place], budget: float | None, workers: int, cluster: str | None) -> list[Place]:
+def run(
+    places: list[Place],
+    budget: float | None = None,
+    workers: int = 1,
+    cluster: str | None = None,
+    quick: bool = False,
+) -> list[Place]:
     """Train what is not done; the places afterwards. ``budget`` in minutes, after which every cell is checkpointed."""
     deadline = None if budget is None else time.time() + 60 * budget
-    todo = [place for place in places if not place.done]
+    # By method, since quick cells of one family are one experiment, which this process compiles once.
+    todo = sorted((place for place in places if not place.done), key=lambda place: place.cell.method if quick else "")
     console = Console(highlight=False)
-    work = [(str(place.path), to_dict(place.cell.experiment), deadline) for place in todo]
+    work = [(str(place.path), to_dict(place.cell.experiment), deadline, quick) for place in todo]
     if cluster is not None:
         finished = _on_cluster(work, cluster)
     elif workers > 1:
         finished = _side_by_side(work, workers)
     else:
-        finished = ((index, train(*job, quiet=False)) for index, job in enumerate(work))
+        finished = ((index, train(*job, quiet=quick)) for index, job in enumerate(work))
     for index, steps in finished:
         place = todo[index]
         console.print(f"{place.cell.name}: {steps:,} of {place.goal:,} steps")
     return [place._replace(steps=_steps(place.path)) for place in places]
 
 
-def train(path: str, data: dict[str, Any], deadline: float | None, quiet: bool = True) -> int:
+def train(path: str, data: dict[str, Any], deadline: float | None, quick: bool, quiet: bool = True) -> int:
     """Begin a cell's run or continue it; the steps done. All arguments are plain data, to travel to other machines."""
     where, experiment = Path(path), from_dict(data)
     if deadline is not None and time.time() >= deadline:
         return _steps(where)
+    if quick:  # what runs for a moment is compiled in a third of the time, to slower code
+        jax.config.update("jax_disable_most_optimizations", True)
     if not (where / "run.json").exists():
         session.train(experiment=experiment, out=where, deadline=deadline, quiet=quiet)
     else:
