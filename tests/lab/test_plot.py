@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -71,6 +72,15 @@ def test_band_holds_the_centre_and_shrinks_with_agreement() -> None:
     np.testing.assert_array_equal(plot.band(values)[0], low)
 
 
+@pytest.mark.parametrize("seeds", [1, 2, 3, 4, 5])
+def test_band_of_few_seeds_is_exact(seeds: int) -> None:
+    values = np.random.default_rng(5).random((seeds, 1))
+    every = np.array(list(product(range(seeds), repeat=seeds)))
+    found = [plot.centre(values[draw])[0] for draw in every]
+    expected = np.percentile(found, [2.5, 97.5], method="inverted_cdf")
+    np.testing.assert_allclose(np.ravel(plot.band(values)), expected)
+
+
 def test_band_has_the_width_of_the_standard_error() -> None:
     values = np.random.default_rng(2).normal(size=(3000, 1))
     # The interquartile mean of normal values varies 1.2 times as much as their mean.
@@ -100,6 +110,18 @@ def test_environments_get_panels_and_etd_keeps_its_colour(logged) -> None:
     colours = [{line.get_label(): line.get_color() for line in ax.lines} for ax in (door, empty)]
     assert colours[0]["etd"] == colours[1]["a"] == plot.COLOURS["etd"]
     assert len({colours[0]["no bonus"], colours[0]["etd"], colours[1]["b"]}) == 3
+
+
+def test_runs_of_an_environment_differ_in_colour(logged) -> None:
+    """Whichever comes first, the run named after its bonus has the bonus's colour."""
+    bonuses = ["none", "count", "rnd", "icm", "ngu", "noveld", "ride", "agac", "ec", "e3b", "deir"]
+    runs = [logged(RISING, "variant"), logged(RISING, "etd"), *(logged(RISING, name, name) for name in bonuses)]
+    runs = [logged(RISING, "elsewhere", env="MiniGrid-Empty-8x8-v0"), *runs]
+    _, door = plot.draw_curves(runs).axes
+    colours = {line.get_label(): line.get_color() for line in door.lines if not str(line.get_label()).startswith("_")}
+    assert len(set(colours.values())) == len(colours) == 13
+    assert colours["etd"] == plot.COLOURS["etd"]
+    assert colours["no bonus"] == plot.COLOURS["none"]
 
 
 def test_long_curves_are_thinned_but_keep_their_ends(logged) -> None:

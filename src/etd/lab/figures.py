@@ -30,6 +30,7 @@ LEVELS: dict[str, tuple[str, int]] = {
 """Task: level id and steps. 2Q starts in the centre room, as in the package the paper used."""
 
 EIGHT = tuple(LEVELS)[1:9]
+NOISY = tuple(f"{EIGHT[k]} (noisy)" for k in range(4))
 SMALL = {"MultiRoom": "MultiRoom-N2-S4", "DoorKey": "DoorKey-5x5", "KeyCorridor": "KeyCorridorS3R1"}
 """Levels of the quick version; ObstructedMaze has 1Dl."""
 
@@ -64,9 +65,8 @@ def _table(tasks: Iterable[str], methods: Iterable[str]) -> list[Cell]:
 
 
 def _noise() -> list[Cell]:
-    levels = ("MultiRoom-N6", "DoorKey-16x16", "KeyCorridorS6R3", "ObstructedMaze-2Dlh")
     methods = ("etd", "noveld", "deir", "e3b")
-    return _table([f"{level} (noisy)" for level in levels], methods) + _table(["DoorKey-16x16"], methods)
+    return _table(NOISY, methods) + _table(["DoorKey-16x16"], methods)
 
 
 def _ablation(field: str, values: dict[str, object]) -> Callable[[], list[Cell]]:

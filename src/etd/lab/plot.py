@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import cycle
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -17,10 +17,12 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from etd.core.errors import UserError
 from etd.envs.minigrid.speed import Speed
+from etd.lab.curves import Curves
+from etd.lab.curves import band as band
+from etd.lab.curves import by_seed as by_seed
+from etd.lab.curves import centre as centre
 from etd.lab.fields import bonus_name
 from etd.lab.store import Run
-
-Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 COLOURS = {
     "etd": "#d55e00",
@@ -41,6 +43,8 @@ COLOURS = {
 """Bonuses keep their colour in every picture. The last two stand in for the kin they are never drawn beside."""
 PALETTE = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5d3a9b", "#000000", "#8c510a")
 """For other runs: Okabe and Ito's colours, which people with any colour vision can tell apart, without the yellow."""
+SPARE = ("#8b0000", "#00a5b5", "#9467bd", "#3f5f3f")
+"""For what comes beside all of those."""
 LABELS = {
     "return": "return (last 100 episodes)",
     "success": "success rate (last 100 episodes)",
@@ -55,77 +59,28 @@ LABELS = {
 """What a user asks for when the reward stays at zero, in that order."""
 POINTS = 400
 """Curves are thinned to this many points: no panel has more pixels, and a bootstrap costs by the point."""
-RESAMPLES = 1000
 KEY_TO_LINES = "thin: seeds; bold: their mean (from four seeds on interquartile); band: 95 % bootstrap interval"
-
-
-class Curves(NamedTuple):
-    """One metric of a run."""
-
-    seeds: list[int]
-    steps: Floats
-    """[I] environment steps after each iteration"""
-    values: Floats
-    """[S, I]; NaN where a seed has nothing to say yet"""
-
-
-def by_seed(run: Run, metric: str) -> Curves:
-    """The metric's column as one row per seed."""
-    table = run.metrics()
-    seeds = list(range(run.experiment.seed, run.experiment.seed + run.experiment.seeds))
-    if not table:
-        return Curves(seeds, np.empty(0), np.empty((len(seeds), 0)))
-    if metric not in table:
-        raise UserError(f"{run.path} has no metric {metric!r}. It has {', '.join(table)}.")
-    # A killed process may leave half a row, without its last column; a resumed run writes it again.
-    whole = np.isfinite(table["wall"])
-    steps, column = np.unique(table["step"][whole], return_inverse=True)
-    values = np.full((len(seeds), len(steps)), np.nan)
-    values[table["seed"][whole].astype(int) - seeds[0], column] = table[metric][whole]
-    return Curves(seeds, steps, values)
-
-
-def centre(values: Floats) -> Floats:
-    """[..., S, I] to [..., I]: the mean over seeds, from four seeds on the interquartile mean; NaNs are left out."""
-    ordered = np.sort(values, axis=-2)  # NaNs go last
-    count = np.isfinite(values).sum(-2, keepdims=True)
-    cut = np.where(count >= 4, count // 4, 0)
-    rank = np.arange(values.shape[-2])[:, None]
-    inner = (rank >= cut) & (rank < count - cut)
-    total = np.where(inner, ordered, 0.0).sum(-2)
-    size = inner.sum(-2)
-    return np.where(size > 0, total / np.maximum(size, 1), np.nan)
-
-
-def band(values: Floats) -> tuple[Floats, Floats]:
-    """A 95 % bootstrap interval of ``centre`` over seeds, [S, I] to two [I]; the same on every call."""
-    draws = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
-    low, high = np.full((2, values.shape[1]), np.nan)
-    for point in np.flatnonzero(np.isfinite(values).any(0)):  # one at a time, to bound the memory
-        resampled = centre(values[draws, point].T)
-        low[point], high[point] = np.nanpercentile(resampled, [2.5, 97.5])
-    return low, high
 
 
 def curves(runs: list[Run], path: Path, metric: str = "return") -> Path:
     """Write learning curves, one panel per environment, as the suffix of ``path`` says (.png, .svg, .pdf)."""
-    return _save(draw_curves(runs, metric), path)
+    return save(draw_curves(runs, metric), path)
 
 
 def panel(run: Run, path: Path) -> Path:
     """Write the run's diagnostics: small panels of what to look at when the reward stays at zero."""
-    return _save(draw_panel(run), path)
+    return save(draw_panel(run), path)
 
 
 def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
     """The figure ``curves`` writes."""
     if not runs:
         raise UserError("There is no run to draw. Name at least one run directory.")
-    names, environments = labels(runs), list(dict.fromkeys(run.experiment.env.id for run in runs))
+    names, environments = labels(runs), list(dict.fromkeys(map(task, runs)))
     colours = _colours(runs, names)
     figure, axes = _grid(len(environments), (6.4 if len(environments) == 1 else 4.6, 3.8))
     for env, ax in zip(environments, axes, strict=True):
-        here = [(run, name) for run, name in zip(runs, names, strict=True) if run.experiment.env.id == env]
+        here = [(run, name) for run, name in zip(runs, names, strict=True) if task(run) == env]
         for run, name in here:
             _draw(ax, by_seed(run, metric), colours[name], label=name, faint=len(here) > 4)
         _finish(ax, metric)
@@ -134,7 +89,12 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
         ax.set_xlabel("environment steps")
     handles = [Line2D([], [], color=colour, linewidth=2.2, label=name) for name, colour in colours.items()]
     title = KEY_TO_LINES if any(run.experiment.seeds > 1 for run in runs) else None
-    layout = {"ncols": min(len(handles), 4), "frameon": False, "title": title, "title_fontsize": 8}
+    layout = {
+        "ncols": min(len(handles), 4 if len(environments) == 1 else 6),
+        "frameon": False,
+        "title": title,
+        "title_fontsize": 8,
+    }
     figure.legend(handles=handles, loc="outside lower center", **layout)
     return figure
 
@@ -147,40 +107,52 @@ def draw_panel(run: Run) -> Figure:
     figure, axes = _grid(len(shown), (3.6, 2.35))
     colour = COLOURS.get(bonus_name(run.experiment.bonus), PALETTE[0])
     for name, ax in zip(shown, axes, strict=True):
-        _draw(ax, by_seed(run, name), colour)
+        _draw(ax, by_seed(run, name, table), colour)
         if name == "bonus_mean":
-            std = _thin(by_seed(run, "bonus_std"))
+            std = _thin(by_seed(run, "bonus_std", table))
             ax.plot(std.steps, centre(std.values), color=colour, linewidth=1.4, linestyle=(0, (4, 2)))
         _finish(ax, name)
         ax.set_title(LABELS[name], fontsize=9, loc="left")
-    figure.suptitle(f"{run.experiment.env.id}, {labels([run])[0]}", fontsize=11)
+    figure.suptitle(f"{task(run)}, {labels([run])[0]}", fontsize=11)
     return figure
+
+
+def task(run: Run) -> str:
+    """The run's environment, and what of it is not as usual, such as noise: runs compare where this is the same."""
+    env = run.experiment.env
+    unusual = [f for f in fields(env) if f.name != "id" and getattr(env, f.name) != f.default]
+    words = ", ".join(f"{f.name.replace('_', ' ')} {getattr(env, f.name)}" for f in unusual)
+    return f"{env.id} ({words})" if words else env.id
 
 
 def labels(runs: list[Run]) -> list[str]:
     """A name per run: its bonus where that tells the runs of an environment apart, else its directory."""
-    names = [bonus_name(run.experiment.bonus).replace("none", "no bonus") for run in runs]
+    names, tasks = [_plain(run) for run in runs], [task(run) for run in runs]
     for finer in (lambda run: run.path.name, lambda run: str(run.path)):
-        taken = Counter((run.experiment.env.id, name) for run, name in zip(runs, names, strict=True))
-        names = [
-            finer(run) if taken[run.experiment.env.id, name] > 1 else name
-            for run, name in zip(runs, names, strict=True)
-        ]
+        taken = Counter(zip(tasks, names, strict=True))
+        rows = zip(runs, tasks, names, strict=True)
+        names = [finer(run) if taken[where, name] > 1 else name for run, where, name in rows]
     return names
 
 
+def _plain(run: Run) -> str:
+    return bonus_name(run.experiment.bonus).replace("none", "no bonus")
+
+
 def _colours(runs: list[Run], names: list[str]) -> dict[str, str]:
-    """A colour per name. In every environment the first run of a bonus with a colour of its own gets that."""
+    """A colour per name. In every environment the run named after its bonus, or else the first, gets the bonus's own;
+    the others get one that is free there, and if possible everywhere."""
     colours: dict[str, str] = {}
     used: dict[str, set[str]] = {}
-    others = cycle(PALETTE)
-    for run, name in zip(runs, names, strict=True):
-        here = used.setdefault(run.experiment.env.id, set())
+    rows = list(zip(runs, names, strict=True))
+    for run, name in sorted(rows, key=lambda row: row[1] != _plain(row[0])):
+        here = used.setdefault(task(run), set())
         if name not in colours:
             own = COLOURS.get(bonus_name(run.experiment.bonus))
-            colours[name] = own if own and own not in here else next(others)
+            choices = [c for taken in ({*colours.values()}, here, ()) for c in (*PALETTE, *SPARE) if c not in taken]
+            colours[name] = own if own and own not in here else choices[0]
         here.add(colours[name])
-    return colours
+    return {name: colours[name] for name in names}
 
 
 def _thin(curve: Curves) -> Curves:
@@ -201,7 +173,8 @@ def _draw(ax: Axes, curve: Curves, colour: str, label: str = "", faint: bool = F
         for seed, values in zip(curve.seeds, curve.values, strict=True):
             width, alpha = (0.5, 0.3) if faint else (0.7, 0.45)
             ax.plot(curve.steps, values, color=colour, linewidth=width, alpha=alpha, label=f"_{label} seed {seed}")
-    ax.plot(curve.steps, centre(curve.values), color=colour, linewidth=2.2, marker=dot, label=label)
+    top = 4 if label == "etd" else 3  # above all thin lines
+    ax.plot(curve.steps, centre(curve.values), color=colour, linewidth=2.2, marker=dot, label=label, zorder=top)
 
 
 def _finish(ax: Axes, metric: str) -> None:
@@ -242,12 +215,14 @@ def _grid(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as the suffix of ``path`` says; the same figure makes the same file."""
     known = figure.canvas.get_supported_filetypes()
     if path.suffix.lstrip(".") not in known:
         raise UserError(f"A picture cannot end in {path.suffix!r}. Choose .png, .svg or .pdf.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with rc_context({"svg.hashsalt": "etd"}):
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path
 
 
@@ -260,4 +235,4 @@ def speeds(found: list[Speed], name: str, path: Path) -> Path:
     ax.set(xscale="log", yscale="log", xlabel="environments at once", ylabel="steps per second", title=name)
     ax.yaxis.set_major_formatter(EngFormatter(sep=""))
     ax.legend(frameon=False)
-    return _save(figure, path)
+    return save(figure, path)

@@ -2,103 +2,59 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
-from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from etd.core.errors import UserError
 from etd.envs import Task
-from etd.lab import plot, presets
+from etd.lab import comparison, page, plot, presets, statistics
 from etd.lab.fields import bonus_name
+from etd.lab.page import Html
+from etd.lab.statistics import SOLVED, Numbers
+from etd.lab.statistics import numbers as numbers
 from etd.lab.store import Run
 from etd.train.experiment import Experiment
 
-SOLVED = 0.9
-"""The mean return whose first step is reported, as the paper's curves are read."""
 FILM = "episode.gif"
 """Where the command line puts a run's film, inside its directory."""
 LISTED = 6
 """Up to so many seeds are listed one by one; of more, the median and the range are given."""
+FEW = 6
+"""Up to so many runs get a column of the first table, diagnostics and a film; more get a row, and are folded."""
 
 
-class Numbers(NamedTuple):
-    """What a run came to. Lists are per seed, with NaN or None where there is nothing to say."""
+class Judged(NamedTuple):
+    """A claim of the paper beside what the runs say."""
 
-    steps: int
-    final_return: list[float]
-    final_success: list[float]
-    solved_at: list[int | None]
-    """steps to a mean return of SOLVED"""
-    first_success: list[int | None]
-    wall: float
-    """seconds, compilation and all resumptions included"""
-    throughput: float
-    """steps per second of all seeds together, compilation left out"""
-    resumed: int
-    """how often the run was continued"""
-    frozen: list[int]
-    """seeds that met a loss that is not finite"""
+    words: str
+    ours: str
+    verdict: Literal["holds", "fails", "not run"]
 
 
-def write(runs: list[Path], out: Path) -> Path:
-    """Write the page on ``runs``; a directory ``out`` gets it as report.html."""
+def write(runs: list[Path], out: Path, claims: Sequence[Judged] = ()) -> Path:
+    """Write the page on ``runs``, and beside it NAME-curves.png and .svg; a directory ``out`` gets report.html."""
     if not runs:
         raise UserError("There is no run to report on. Name at least one run directory.")
     opened = [Run.open(path) for path in runs]
     out = out / "report.html" if out.is_dir() else out
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(_page(opened), encoding="utf-8")
+    curves = plot.draw_curves(opened)
+    for picture in pictures(out):
+        plot.save(curves, picture)
+    out.write_text(_page(opened, curves, claims), encoding="utf-8")
     return out
 
 
-# Numbers ---------------------------------------------------------------------------------------------------------
-
-
-def numbers(run: Run) -> Numbers:
-    """Read them off the run's metrics."""
-    table = run.metrics()
-    seeds = run.experiment.seeds
-    if not table:
-        return Numbers(0, [np.nan] * seeds, [np.nan] * seeds, [None] * seeds, [None] * seeds, 0.0, np.nan, 0, [])
-    steps, returns = plot.by_seed(run, "return")[1:]
-    first, alive = plot.by_seed(run, "first_success").values, plot.by_seed(run, "alive")
-    return Numbers(
-        int(steps[-1]),
-        [_last(row) for row in returns],
-        [_last(row) for row in plot.by_seed(run, "success").values],
-        [int(steps[(row >= SOLVED).argmax()]) if (row >= SOLVED).any() else None for row in returns],
-        [int(_last(row)) if _last(row) >= 0 else None for row in first],
-        *_times(run),
-        [seed for seed, row in zip(alive.seeds, alive.values, strict=True) if _last(row) == 0],
-    )
-
-
-def _last(row: np.ndarray) -> float:
-    """The newest value; a torn last row has none."""
-    finite = row[np.isfinite(row)]
-    return float(finite[-1]) if finite.size else float("nan")
-
-
-def _times(run: Run) -> tuple[float, float, int]:
-    """(seconds in all, steps per second, resumptions). The clock in the metrics starts anew with every resumption."""
-    steps, wall = plot.by_seed(run, "wall")[1:]
-    clock = np.nanmax(wall, axis=0)
-    taken = np.diff(clock, prepend=0.0)
-    resumed = taken < 0
-    taken = np.where(resumed, clock, taken)
-    # The first iteration after a start holds the compilation.
-    steady = ~resumed & (np.arange(len(clock)) > 0)
-    done = np.diff(steps, prepend=0.0)[steady].sum() * run.experiment.seeds
-    rate = float(done / taken[steady].sum()) if steady.any() else float("nan")
-    return float(taken.sum()), rate, int(resumed.sum())
+def pictures(out: Path) -> list[Path]:
+    """Where the learning curves beside a page lie."""
+    return [out.with_name(f"{out.stem}-curves.{kind}") for kind in ("png", "svg")]
 
 
 def commands(run: Run, resumed: int) -> list[str]:
@@ -163,7 +119,7 @@ def _headline(run: Run, result: Numbers) -> dict[str, str]:
     frozen = ", ".join(map(str, result.frozen))
     planned = experiment.iterations * experiment.steps_per_iteration
     return {
-        "environment": experiment.env.id,
+        "environment": plot.task(run),
         "bonus": bonus_name(experiment.bonus),
         "seeds": str(experiment.seeds) + (f" (not finite, frozen: {frozen})" if frozen else ""),
         "steps per seed": f"{result.steps:,}" + (f" of {planned:,}" if result.steps < planned else ""),
@@ -180,111 +136,69 @@ def _headline(run: Run, result: Numbers) -> dict[str, str]:
 # Page ------------------------------------------------------------------------------------------------------------
 
 
-def _page(runs: list[Run]) -> str:
-    results = [numbers(run) for run in runs]
+def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged]) -> str:
+    results, study = [numbers(run) for run in runs], statistics.gather(runs)
     names = [run.path.name or str(run.path) for run in runs]
-    environments = list(dict.fromkeys(run.experiment.env.id for run in runs))
-    title = f"etd: {names[0]}" if len(runs) == 1 else f"etd: {len(runs)} runs on {', '.join(environments)}"
-    sections = "".join(_section(*row) for row in zip(runs, names, results, strict=True))
+    few = len(runs) <= FEW
+    where = ", ".join(study.tasks) if len(study.tasks) <= 2 else f"{len(study.tasks)} tasks"
+    title = f"etd: {names[0]}" if len(runs) == 1 else f"etd: {len(runs)} runs on {where}"
+    headlines = [_headline(run, result) for run, result in zip(runs, results, strict=True)]
     caption = "Learning curves: mean return of the last 100 episodes against environment steps."
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<main>
-<h1>{escape(title)}</h1>
-{_table(names, [_headline(run, result) for run, result in zip(runs, results, strict=True)])}
-<p class="note">Means and standard deviations are over seeds, of each seed's last 100 episodes.</p>
-<h2>Learning curves</h2>
-{_drawing(plot.draw_curves(runs), caption)}
-{sections}
-</main>
-</body>
-</html>
-"""
+    parts = [
+        _claims(claims) if claims else "",
+        _columns(names, headlines) if few else "",
+        f"<h2>Learning curves</h2>\n{page.drawing(curves, caption)}",
+        comparison.tables(study) if statistics.shared(study) else "",
+        "" if few else f"{_rows(plot.labels(runs), headlines)}\n<h2>How each run was made</h2>",
+        *(_section(*row, few=few) for row in zip(runs, names, results, strict=True)),
+    ]
+    return page.document(title, "\n".join(part for part in parts if part), broad=not few)
 
 
-def _table(names: list[str], columns: list[dict[str, str]]) -> str:
+_MEANS = "Means and standard deviations are over seeds, of each seed's last 100 episodes."
+
+
+def _columns(names: list[str], headlines: list[dict[str, str]]) -> str:
     """One column per run, so that a single run fits a phone."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    rows = "".join(
-        f'<tr><th scope="row">{escape(label)}</th>{"".join(f"<td>{escape(c[label])}</td>" for c in columns)}</tr>\n'
-        for label in columns[0]
-    )
-    return (
-        '<div class="wide" role="region" aria-label="Results" tabindex="0"><table>\n'
-        f'<thead><tr><th scope="col">run</th>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>'
-    )
+    rows = [[label, *(line[label] for line in headlines)] for label in headlines[0]]
+    return page.table("Results", ["run", *names], rows) + page.note(_MEANS)
 
 
-def _section(run: Run, name: str, result: Numbers) -> str:
-    shown = f"{name} ({run.experiment.env.id}, {bonus_name(run.experiment.bonus)})"
+def _rows(names: list[str], headlines: list[dict[str, str]]) -> str:
+    """One row per run."""
+    shown = ["seeds", "steps per seed", "final return", "final success", "wall time", "throughput", "device"]
+    rows = [
+        [name, page.task(line["environment"]), *(line[label] for label in shown)]
+        for name, line in zip(names, headlines, strict=True)
+    ]
+    clock = "Wall time holds compilation; throughput is of all seeds together and leaves it out."
+    table = page.table("Runs", ["method", "task", *shown], rows, "dense")
+    return f"<h2>Runs</h2>\n{table}{page.note(f'{_MEANS} {clock}')}"
+
+
+def _claims(claims: Sequence[Judged]) -> str:
+    rows = [
+        [words, Html(f'<span class="{verdict.replace(" ", "-")}">{escape(verdict)}</span>'), ours]
+        for words, ours, verdict in claims
+    ]
+    counts = ", ".join(f"{sum(c.verdict == v for c in claims)} {v}" for v in dict.fromkeys(c.verdict for c in claims))
+    table = page.table("Claims", ["the paper says", "verdict", "here"], rows, "claims")
+    return f"<h2>The paper's claims</h2>\n{table}{page.note(f'{counts}.')}"
+
+
+def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
+    """How a run was made, and of few runs what went on inside."""
+    shown = f"{name} ({plot.task(run)}, {bonus_name(run.experiment.bonus)})"
     film, caption = run.path / FILM, f"An episode of {shown}, its bonus beside it."
-    moving = _picture("gif", film.read_bytes(), caption) if film.is_file() else ""
     versions = "".join(
         f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(str(value))}</td></tr>\n'
         for key, value in run.record.get("versions", {}).items()
     )
-    experiment = json.dumps(run.record["experiment"], indent=2)
-    return f"""<section>
-<h2>{escape(name)}</h2>
-{moving}
-{_drawing(plot.draw_panel(run), f"Diagnostics of {shown}.")}
-<h3>Made by</h3>
-<pre><code>{escape(chr(10).join(commands(run, result.resumed)))}</code></pre>
-<details><summary>Experiment</summary><pre><code>{escape(experiment)}</code></pre></details>
-<details><summary>Versions</summary><table><tbody>
-{versions}</tbody></table></details>
-</section>
-"""
-
-
-def _drawing(figure: Figure, caption: str) -> str:
-    stream = BytesIO()
-    figure.savefig(stream, format="png")
-    return _picture("png", stream.getvalue(), caption, wide=len(figure.axes) > 1)
-
-
-def _picture(kind: str, content: bytes, caption: str, wide: bool = False) -> str:
-    """A wide one is scrolled on a phone, not shrunk until nobody can read it."""
-    data, text = base64.b64encode(content).decode(), escape(caption)
-    image = f'<img alt="{text}" src="data:image/{kind};base64,{data}">'
-    image = f'<div class="wide" role="region" aria-label="{text}" tabindex="0">{image}</div>' if wide else image
-    return f"<figure>{image}<figcaption>{text}</figcaption></figure>"
-
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1d2026; --dim: #5c6370; --ground: #ffffff; --card: #f5f6f8; --line: #dfe2e7; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8eaee; --dim: #a0a7b4; --ground: #14161a; --card: #1d2026; --line: #343842; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; color: var(--ink); background: var(--ground); font: 16px/1.55 system-ui, sans-serif; }
-main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0.5rem 0 1.25rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.25rem; margin: 2.5rem 0 0.75rem; overflow-wrap: anywhere; }
-h3 { font-size: 1rem; margin: 1.5rem 0 0.5rem; }
-section { border-top: 1px solid var(--line); margin-top: 2.5rem; }
-section h2 { margin-top: 1.5rem; }
-.wide { overflow-x: auto; }
-.wide img { min-width: 42rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; vertical-align: top; padding: 0.4rem 1.5rem 0.4rem 0; border-bottom: 1px solid var(--line); }
-td { min-width: 9rem; }
-tbody th { font-weight: 400; color: var(--dim); white-space: nowrap; }
-.wide tbody th { position: sticky; left: 0; background: var(--ground); }
-.note, figcaption { color: var(--dim); font-size: 0.875rem; }
-figure { margin: 1rem 0; }
-figcaption { margin-top: 0.5rem; }
-img { display: block; max-width: 100%; height: auto; background: #ffffff; border-radius: 6px; }
-pre { background: var(--card); border-radius: 6px; padding: 0.75rem 1rem; margin: 0.5rem 0; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; }
-code { font: 0.8125rem/1.5 ui-monospace, monospace; }
-details { margin: 0.5rem 0; }
-summary { cursor: pointer; }
-"""
+    made = page.code("\n".join(commands(run, result.resumed)))
+    experiment = page.details("Experiment", page.code(json.dumps(run.record["experiment"], indent=2)))
+    made += experiment + page.details("Versions", f"<table><tbody>\n{versions}</tbody></table>")
+    if not few:
+        return page.details(shown, made)
+    moving = page.picture("gif", film.read_bytes(), caption) if film.is_file() else ""
+    panel = page.drawing(plot.draw_panel(run), f"Diagnostics of {shown}.")
+    return f"<section>\n<h2>{escape(name)}</h2>\n{moving}\n{panel}\n<h3>Made by</h3>\n{made}</section>\n"

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from etd.core.errors import UserError
-from etd.lab import figures, plot, report, session
+from etd.lab import claims, figures, report, session
 from etd.lab.fields import check, from_dict, to_dict
 from etd.lab.figures import Cell
 from etd.lab.store import Run
@@ -216,5 +216,6 @@ def draw(figure: str, places: list[Place], out: Path) -> list[Path]:
     runs = [Run.open(place.path) for place in places if place.steps > 0]
     if not runs:
         raise UserError("Nothing has run yet, so there is nothing to draw.")
-    pictures = [plot.curves(runs, out / f"{figure}.{kind}") for kind in ("png", "svg")]
-    return [*pictures, report.write([run.path for run in runs], out / f"{figure}.html")]
+    finished = {(p.cell.task, p.cell.method): Run.open(p.path) for p in places if p.done}
+    page = report.write([run.path for run in runs], out / f"{figure}.html", claims.judge(figure, finished))
+    return [page, *report.pictures(page)]

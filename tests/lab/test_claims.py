@@ -1,0 +1,82 @@
+"""The paper's claims, judged on runs whose numbers are known."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import numpy as np
+import pytest
+
+from etd.lab import claims, figures
+
+
+@pytest.fixture
+def runs(logged):
+    """Writes finished runs, five seeds each, from (task, method) and the return at each of ten points."""
+
+    number = count()
+
+    def build(table):
+        made = {}
+        for (task, method), curve in table.items():
+            returns = np.tile(np.asarray(curve, float), (5, 1)) + np.linspace(-0.01, 0.01, 5)[:, None]
+            made[task, method] = logged(returns, f"run-{next(number)}")
+        return made
+
+    return build
+
+
+LATE, EARLY, NEVER = [0] * 6 + [0.95] * 4, [0] * 2 + [0.95] * 8, [0.0] * 10
+FULL = "ObstructedMaze-Full"
+
+
+def verdict(figure, made, start):
+    return next(judged for judged in claims.judge(figure, made) if judged.words.startswith(start))
+
+
+def test_twice_the_sample_efficiency(runs):
+    made = runs({(FULL, "etd"): EARLY, (FULL, "noveld"): LATE})
+    judged = verdict("minigrid", made, "ETD is about twice")
+    assert judged.verdict == "holds"
+    assert "0.0 M steps against 0.0 M steps" in judged.ours
+    assert verdict("minigrid", {(t, {"etd": "noveld", "noveld": "etd"}[m]): r for (t, m), r in made.items()},
+                   "ETD is about twice").verdict == "fails"  # fmt: skip
+    never = runs({(FULL, "etd"): NEVER, (FULL, "noveld"): NEVER})
+    assert verdict("minigrid", never, "ETD is about twice").verdict == "fails"
+    assert "more steps than were run" in verdict("minigrid", never, "ETD is about twice").ours
+
+
+def test_near_optimal_by_the_interquartile_mean(runs):
+    assert verdict("minigrid", runs({(FULL, "etd"): LATE}), "ETD is near-optimal").verdict == "holds"
+    poor = verdict("minigrid", runs({(FULL, "etd"): [0.5] * 10}), "ETD is near-optimal")
+    assert (poor.verdict, poor.ours) == ("fails", "final return 0.50")
+
+
+def test_being_ahead_counts_early_learning(runs):
+    table = {("DoorKey-16x16", method): LATE for method in (*claims._RIVALS, "etd")}
+    table["DoorKey-16x16", "etd"] = EARLY
+    made = runs(table)
+    judged = verdict("bonuses", made, "ETD is ahead")
+    assert judged.verdict == "holds"
+    made |= runs({("DoorKey-16x16", "count"): [0.95] * 10})
+    judged = verdict("bonuses", made, "ETD is ahead")
+    assert judged.verdict == "fails"
+    assert "(count)" in judged.ours
+
+
+def test_differences_that_are_small(runs):
+    task = "ObstructedMaze-1Q"
+    alike = runs({(task, "asymmetric"): EARLY, (task, "symmetric"): EARLY})
+    assert verdict("symmetry", alike, "The symmetric").verdict == "holds"
+    apart = runs({(task, "asymmetric"): EARLY, (task, "symmetric"): LATE})
+    assert verdict("symmetry", apart, "The symmetric").verdict == "fails"
+
+
+def test_what_is_missing_is_not_judged():
+    for figure in claims.CLAIMS:
+        judged = claims.judge(figure, {})
+        assert judged
+        assert {one.verdict for one in judged} == {"not run"}
+        names = {cell.name for cell in figures.cells(figure)}
+        assert all(one.ours.removesuffix(" is missing") in names for one in judged)
+    assert claims.judge("full-v1", {}) == []
