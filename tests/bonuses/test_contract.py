@@ -48,7 +48,9 @@ def advance(bonus, state, rollout, key=KEY):
 @pytest.fixture(scope="module")
 def quick():
     """As elsewhere, and twice as fast again to compile the loops of learning that this file is full of."""
-    options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    options = {"xla_backend_optimization_level": 0}
+    if jax.__version_info__ < (0, 11):  # later versions lack the option
+        options["xla_cpu_use_fusion_emitters"] = False
     return partial(jax.jit, compiler_options=options)
 
 

@@ -65,7 +65,7 @@ def collect(
     (envs, hidden), rows = jax.lax.scan(advance, (envs, hidden), (noise, step_keys))
     last = net(envs.now.obs, hidden)
     ends = {"obs": envs.now.obs, "value": last.value, "hidden": hidden, "features": last.features}
-    for name in ends.keys() & rows.keys():
+    for name in sorted(ends.keys() & rows.keys()):  # in one order, so that every process compiles the same program
         rows[name] = jnp.concatenate([rows[name], ends[name][None]])
     return envs, hidden, Rollout(**rows)
 

@@ -38,7 +38,7 @@ def start(num_envs: int, max_steps: int) -> Ledger:
     return Ledger(
         jnp.zeros((3, num_envs)),
         memory.empty(num_envs, max_steps + 1, 1, jnp.uint32),
-        jnp.full((4, WINDOW), jnp.nan),
+        jnp.full((4, WINDOW), jnp.nan, jnp.float32),
         jnp.zeros((), jnp.int32),
         jnp.zeros(SEEN_BITS, bool),
         jnp.full((), -1, jnp.int32),

@@ -1,4 +1,4 @@
-"""The seed axis and compilation. This is the only file that knows that there are several seeds."""
+"""The seed axis, its devices and compilation. This is the only file that knows that there are several seeds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from etd.core.types import Key, Metrics, PyTree
 from etd.train import learn
@@ -23,7 +24,7 @@ def starter(experiment: Experiment) -> Callable[[], TrainState]:
 
     def begin() -> TrainState:
         seeds = experiment.seed + jnp.arange(experiment.seeds)
-        return jax.vmap(lambda seed: learn.init(experiment, env, jax.random.key(seed)))(seeds)
+        return _shared(jax.vmap(lambda seed: learn.init(experiment, env, jax.random.key(seed))))(seeds)
 
     return _precise(experiment, jax.jit(begin))
 
@@ -35,8 +36,9 @@ def advancer(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState,
     One iteration a call, not a scan over many: XLA treats loops of different lengths differently, down to the last
     bit, and a resumed run must continue exactly wherever it was cut. The call costs nothing beside an iteration.
     """
-    env = experiment.env.make()
-    return _precise(experiment, jax.jit(over_seeds(partial(learn.iterate, experiment, env)), donate_argnums=0))
+    env, place = experiment.env.make(), _place(experiment.seeds)
+    step = _precise(experiment, jax.jit(over_seeds(partial(learn.iterate, experiment, env)), donate_argnums=0))
+    return step if place is None else lambda state: step(_moved(state, place))
 
 
 @lru_cache(maxsize=8)
@@ -60,11 +62,11 @@ def over_seeds(function: Callable) -> Callable:
     """``function`` of one seed as a function of all, leaves [S, ...].
 
     An accelerator takes all seeds as one batch. A CPU is full with one seed already, and its batched matrix products
-    are slower: there the seeds take turns.
+    are slower: there the seeds take turns. Several devices take equal shares of the seeds.
     """
     if jax.default_backend() == "cpu":
-        return lambda *args: jax.lax.map(lambda one: function(*one), args)
-    return jax.vmap(function)
+        return _shared(lambda *args: jax.lax.map(lambda one: function(*one), args))
+    return _shared(jax.vmap(function))
 
 
 def precision(experiment: Experiment) -> AbstractContextManager:
@@ -75,6 +77,36 @@ def precision(experiment: Experiment) -> AbstractContextManager:
     if jax.default_backend() == "cpu":
         return nullcontext()
     return jax.default_matmul_precision(experiment.precision)
+
+
+def _place(seeds: int) -> NamedSharding | None:
+    """Where the seeds live: on as many of this host's devices as divide them. None if that is one."""
+    devices = jax.local_devices()
+    count = max(n for n in range(1, len(devices) + 1) if seeds % n == 0)
+    return NamedSharding(Mesh(devices[:count], ("seed",)), PartitionSpec("seed")) if count > 1 else None
+
+
+def _shared(function: Callable) -> Callable:
+    """``function`` of some seeds as one of all: each device computes its share and waits for none."""
+
+    def run(*args: PyTree) -> PyTree:
+        place = _place(len(jax.tree.leaves(args)[0]))
+        if place is None:
+            return function(*args)
+        # Seeds never meet: nothing could be found by checking which values vary over devices.
+        share = jax.shard_map(function, mesh=place.mesh, in_specs=place.spec, out_specs=place.spec, check_vma=False)
+        return share(*args)
+
+    return run
+
+
+def _moved(state: TrainState, place: NamedSharding) -> TrainState:
+    """A loaded state comes on one device. Moved first, it needs no program of its own; what it leaves is freed."""
+    if len(state.key.devices()) > 1:
+        return state
+    moved = jax.device_put(state, place)
+    jax.tree.map(lambda leaf: leaf.delete(), state)
+    return moved
 
 
 def _precise(experiment: Experiment, function: Callable) -> Callable:
