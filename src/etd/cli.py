@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -229,6 +230,7 @@ def reproduce(
     workers: int = 1,
     cluster: _Name = None,
     out: _Path = None,
+    keep: _Path = None,
 ) -> None:
     """Train what a figure of the paper needs and draw it; skips what is done, resumes what was interrupted.
 
@@ -249,7 +251,10 @@ def reproduce(
         workers: so many trainings side by side on this device.
         cluster: "auto" or the address of a Ray cluster to train on.
         out: the runs' directory; runs/FIGURE if not given.
+        keep: copy records and thinned metrics there, for a repository, and draw there.
     """
+    if workers > 1:  # programs side by side must not each reserve most of the device's memory
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     from etd.lab import reproduce
 
     out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
@@ -259,7 +264,8 @@ def reproduce(
     if dry_run:
         return
     places = reproduce.run(places, budget, workers, cluster, quick)
-    for path in reproduce.draw(figure, places, out):
+    shown = reproduce.keep(places, keep) if keep else places
+    for path in reproduce.draw(figure, shown, keep or out):
         console.print(f"Written: {path}", soft_wrap=True)
     left = [place.cell.name for place in places if not place.done]
     if left:

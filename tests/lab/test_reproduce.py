@@ -127,6 +127,13 @@ def test_trains_what_is_missing_resumes_what_is_cut_and_skips_the_rest(tiny, tmp
     for name in ("tiny.html", "tiny-curves.png", "tiny-curves.svg"):
         assert (tmp_path / "runs" / name).stat().st_size > 1000
 
+    main(["reproduce", tiny, "--out", out, "--keep", str(tmp_path / "kept")])
+    copy = Run.open(tmp_path / "kept" / "Empty-again" / "etd")
+    assert copy.metrics()["step"].max() == 320
+    assert not (copy.path / "checkpoints").exists()
+    assert (tmp_path / "kept" / "tiny-curves.png").exists()
+    assert all(place.done for place in reproduce.plan(tiny, tmp_path / "kept"))
+
     def fail(*_, **__):
         raise AssertionError("a cell that is done was trained again")
 
