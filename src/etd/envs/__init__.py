@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from etd.core.errors import unknown
-from etd.envs import minigrid
+from etd.core.errors import UserError, unknown
+from etd.envs import maze, minigrid
 from etd.envs.base import DeviceEnv
 from etd.envs.noise import Noisy
 
@@ -24,12 +24,18 @@ class Task:
 
     def make(self) -> DeviceEnv:
         """The environment, or a sentence on why it cannot be made."""
-        if self.id not in minigrid.IDS:
-            raise unknown("environment", self.id, minigrid.IDS, "See `etd list environments`.")
-        env = minigrid.make(self.id, view_size=self.view_size, see_through_walls=self.see_through_walls)
+        env: DeviceEnv
+        if self.id in minigrid.IDS:
+            env = minigrid.make(self.id, view_size=self.view_size, see_through_walls=self.see_through_walls)
+        elif self.id not in maze.IDS:
+            raise unknown("environment", self.id, ids(), "See `etd list environments`.")
+        elif (self.view_size, self.see_through_walls) != (Task.view_size, Task.see_through_walls):
+            raise UserError(f"view_size and see_through_walls are MiniGrid's; {self.id} is always seen whole.")
+        else:
+            env = maze.make(self.id)
         return Noisy(env, self.noise) if self.noise else env
 
 
 def ids() -> list[str]:
     """Every environment that a Task can name."""
-    return list(minigrid.IDS)
+    return [*minigrid.IDS, *maze.IDS]

@@ -1,10 +1,10 @@
 """The paper's hyperparameter tables, as differences from a base.
 
 A preset is named GROUP-BONUS. The groups are those of the paper's tables: ``minigrid`` for MultiRoom, DoorKey and
-KeyCorridor, ``obstructedmaze``, ``crafter``, ``miniworld`` and ``control``. Whatever a method's table leaves out is
-ETD's, as the paper says; a method that the paper runs nowhere, or gives no table, takes ETD's settings whole. ``noisy``
-adds Gaussian noise with the standard deviation 0.1 of the authors' code, which is our default reading; ``noisier`` with
-the variance 0.1 of the paper's text.
+KeyCorridor (and our mazes), ``obstructedmaze``, ``crafter``, ``miniworld`` and ``control``. Whatever a method's table
+leaves out is ETD's, as the paper says; a method that the paper runs nowhere, or gives no table, takes ETD's settings
+whole. ``noisy`` adds Gaussian noise with the standard deviation 0.1 of the authors' code, which is our default reading;
+``noisier`` with the variance 0.1 of the paper's text.
 """
 
 from __future__ import annotations
@@ -159,6 +159,7 @@ def group_of(env: str) -> str:
     starts = {
         "MiniGrid-ObstructedMaze": "obstructedmaze",
         "MiniGrid": "minigrid",
+        "Maze": "minigrid",
         "Craft": "crafter",
         "MiniWorld": "miniworld",
     }
