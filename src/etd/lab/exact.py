@@ -1,0 +1,130 @@
+"""Distances of a finite Markov chain, exactly: what learned distances are measured against.
+
+A chain is a matrix P [S, S], from a state (row) to a state (column); ``policy_matrix`` makes it of an MDP and a policy.
+Every result is [S, S] float64 with the start in the row and the target in the column, zero on the diagonal (but for
+``occupancy``) and infinite where the target is out of reach.
+
+With H(x, y) the first time at y from x, 0 if x = y, and p(y|x) = (1 - gamma) sum over k >= 0 of gamma^k P^k(x, y), the
+successor distance is d(x, y) = log p(y|y) - log p(y|x) = -log E[gamma^H(x, y)]: by the strong Markov property p(y|x) =
+E[gamma^H(x, y)] p(y|y). It obeys the triangle inequality because E[gamma^H(x, z)] >= E[gamma^H(x, y)] E[gamma^H(y, z)],
+and is H log(1 / gamma) where the way is deterministic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from etd.core.errors import UserError
+
+
+def policy_matrix(transitions: np.ndarray, policy: np.ndarray | None = None) -> np.ndarray:
+    """The chain [S, S] of an MDP [S, A, S] under a policy [S, A], uniformly random without one."""
+    dynamics = np.asarray(transitions, float)
+    if dynamics.ndim != 3 or dynamics.shape[0] != dynamics.shape[2]:
+        raise UserError(f"The dynamics of an MDP are [S, A, S], not {list(dynamics.shape)}.")
+    states, actions, _ = dynamics.shape
+    choice = np.full((states, actions), 1 / actions) if policy is None else np.asarray(policy, float)
+    if choice.shape != (states, actions):
+        raise UserError(f"A policy for {states} states and {actions} actions is no array {list(choice.shape)}.")
+    _stochastic(choice, "policy")
+    return _chain(np.einsum("xa,xay->xy", choice, dynamics))
+
+
+def occupancy(matrix: np.ndarray, discount: float) -> np.ndarray:
+    """p(y|x): the law of the state at a geometric time k >= 0. Rows sum to 1; 0 where the target is out of reach."""
+    chain = _chain(matrix)
+    _discount(discount)
+    eye = np.eye(len(chain))
+    # Transposed, the system is dominated by the diagonal of each column: elimination then swaps no rows, subtracts
+    # nothing off the diagonal, and gets the smallest probabilities right to many digits, which their logarithms need.
+    solved = np.linalg.solve(eye - discount * chain.T, eye).T
+    return np.where(np.isfinite(shortest_path(chain)), (1 - discount) * np.maximum(solved, 0), 0)
+
+
+def successor_distance(matrix: np.ndarray, discount: float) -> np.ndarray:
+    """log p(y|y) - log p(y|x). Beyond about 700, where probabilities vanish in float64, it is infinite."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(occupancy(matrix, discount))
+    return np.diag(logs) - logs
+
+
+def hitting_distance(matrix: np.ndarray, discount: float) -> np.ndarray:
+    """-log E[gamma^H(x, y)], one linear system per target: the successor distance found another way, and slowly."""
+    chain = _chain(matrix)
+    _discount(discount)
+    states = len(chain)
+    reachable = np.isfinite(shortest_path(chain))
+    moment = np.eye(states)
+    for target in range(states):
+        rest = np.flatnonzero(reachable[:, target] & (np.arange(states) != target))
+        system = np.eye(len(rest)) - discount * chain[np.ix_(rest, rest)]
+        moment[rest, target] = np.linalg.solve(system, discount * chain[rest, target])
+    with np.errstate(divide="ignore"):
+        return 0.0 - np.log(np.clip(moment, 0, 1))
+
+
+def hitting_time(matrix: np.ndarray) -> np.ndarray:
+    """E[H(x, y)]; infinite also where the target may be missed for ever. Slower where not all reach all."""
+    chain = _chain(matrix)
+    states = len(chain)
+    reachable = np.isfinite(shortest_path(chain))
+    if reachable.all():
+        # One system for all targets (Hunter 1982): with G the inverse of I - P + 1u', u any distribution, here the
+        # uniform one, E[H(x, y)] = (G(y, y) - G(x, y)) / (u'G)(y), where u'G is the stationary distribution.
+        inverse = np.linalg.inv(np.eye(states) - chain + 1 / states)
+        return (np.diag(inverse) - inverse) / inverse.mean(0)
+    times = np.full((states, states), np.inf)
+    for target in range(states):
+        others = np.arange(states) != target
+        rest = np.flatnonzero(others & ~_leads(chain > 0, ~reachable[:, target], others))
+        system = np.eye(len(rest)) - chain[np.ix_(rest, rest)]
+        times[rest, target] = np.linalg.solve(system, np.ones(len(rest)))
+        times[target, target] = 0
+    return times
+
+
+def shortest_path(matrix: np.ndarray) -> np.ndarray:
+    """The fewest steps, of those with any probability; also of an MDP [S, A, S], over all actions."""
+    edges: np.ndarray = np.asarray(matrix) > 0
+    if edges.ndim == 3:
+        edges = np.any(edges, axis=1)
+    if edges.ndim != 2 or edges.shape[0] != edges.shape[1]:
+        raise UserError(f"Steps from S states to S states are [S, S] or [S, A, S], not {list(np.shape(matrix))}.")
+    steps = np.full(edges.shape, np.inf)
+    for start in range(len(edges)):
+        front, time = np.arange(len(edges)) == start, 0
+        while front.any():
+            steps[start, front] = time
+            front = edges[front].any(0) & np.isinf(steps[start])
+            time += 1
+    return steps
+
+
+def _leads(edges: np.ndarray, goals: np.ndarray, through: np.ndarray) -> np.ndarray:
+    """[S] bool: from which states some of ``goals`` can be reached by way of states in ``through``."""
+    found = goals
+    while True:
+        more = found | (through & edges[:, found].any(1))
+        if (more == found).all():
+            return found
+        found = more
+
+
+def _chain(matrix: np.ndarray) -> np.ndarray:
+    chain = np.asarray(matrix, float)
+    if chain.ndim != 2 or chain.shape[0] != chain.shape[1] or not chain.size:
+        raise UserError(f"A transition matrix is square, [S, S], not {list(chain.shape)}.")
+    _stochastic(chain, "transition matrix")
+    return chain
+
+
+def _stochastic(rows: np.ndarray, what: str) -> None:
+    wrong = ~((rows >= 0).all(1) & (np.abs(rows.sum(1) - 1) < 1e-8))  # NaN is wrong too
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise UserError(f"Row {row} of the {what} is no distribution: its sum is {rows[row].sum():g}.")
+
+
+def _discount(discount: float) -> None:
+    if not 0 < discount < 1:
+        raise UserError(f"A discount of {discount:g} gives no distance. Choose one above 0 and below 1.")
