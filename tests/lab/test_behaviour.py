@@ -70,6 +70,9 @@ def test_a_memory_that_outlives_its_episode_is_found(rollout):
 def test_a_model_that_does_not_learn_is_found():
     assert [f.good for f in behaviour._learns(paid([1], [1], loss=(2.0, 1.0)), "rnd")] == [True]
     assert [f.good for f in behaviour._learns(paid([1], [1], loss=(1.0, 2.0)), "rnd")] == [False]
+    (nothing,) = behaviour._learns(paid([1], [1], loss=(0.0, 0.0)), "agac")
+    assert nothing.good
+    assert "nothing to learn" in nothing.words
 
 
 class SpecOf:

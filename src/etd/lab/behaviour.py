@@ -126,6 +126,9 @@ def _learns(rounds: list[Round], name: str) -> list[Finding]:
     found = []
     for metric in [m for m in rounds[0].fitted if m.endswith("loss")]:
         before, after = (float(one.fitted[metric]) for one in (rounds[0], rounds[-1]))
+        if abs(before) < 1e-6:  # AGAC's, of an untrained policy that acts as its imitator does
+            found.append(Finding(True, f"the model's {metric.replace('_', ' ')} is 0 from the start: nothing to learn"))
+            continue
         falls = after < before
         verb = "fell" if falls else "did not fall"
         found.append(Finding(falls, f"the model's {metric.replace('_', ' ')} {verb}: {before:.3g} to {after:.3g}"))
