@@ -47,6 +47,7 @@ def test_resume_is_bit_exact(trained, tmp_path):
     for ours, theirs in zip(leaves(split.load(like)[0]), leaves(whole.load(like)[0]), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_equal(without_wall(split), without_wall(whole))
+    assert (np.diff(split.metrics()["wall"]) >= 0).all()  # the clock goes on where it stood
 
 
 def test_a_finished_run_has_one_row_per_iteration_and_seed(trained):

@@ -19,8 +19,9 @@ QUIET_EVERY = 10.0
 class Progress:
     """A live bar on a terminal, a line now and then elsewhere, nothing when quiet."""
 
-    def __init__(self, experiment: Experiment, quiet: bool = False):
+    def __init__(self, experiment: Experiment, quiet: bool = False, spent: float = 0.0):
         self.experiment = experiment
+        self.spent = spent
         self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
         self.live = self.console.is_terminal and not quiet
         columns = [BarColumn(24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
@@ -37,8 +38,8 @@ class Progress:
         self.bar.stop()
 
     def elapsed(self) -> float:
-        """Seconds since training (or its resumption) began, compilation included."""
-        return time.monotonic() - self.began
+        """Seconds of training so far, compilation included, on top of those spent before a resumption."""
+        return self.spent + time.monotonic() - self.began
 
     def say(self, text: str) -> None:
         """A sentence above the bar."""

@@ -57,8 +57,9 @@ def pictures(out: Path) -> list[Path]:
     return [out.with_name(f"{out.stem}-curves.{kind}") for kind in ("png", "svg")]
 
 
-def commands(run: Run, resumed: int) -> list[str]:
-    """Command lines that make this run: the preset's environment and bonus, and every field that differs."""
+def command(run: Run) -> str:
+    """The command line that makes this run: the preset's environment and bonus, and every field that differs. However
+    often it was interrupted, resuming changed nothing."""
     experiment = run.experiment
     bonus = bonus_name(experiment.bonus)
     try:
@@ -69,7 +70,7 @@ def commands(run: Run, resumed: int) -> list[str]:
     for path, value in _differences(preset, experiment):
         words += [f"--{path}", str(value)] if path in ("steps", "seeds", "seed") else ["--set", f"{path}={value}"]
     words += ["--out", str(run.path)]
-    return [shlex.join(words)] + [shlex.join(["etd", "resume", str(run.path)])] * resumed
+    return shlex.join(words)
 
 
 def _differences(base: Any, value: Any, where: str = "") -> list[tuple[str, Any]]:
@@ -194,7 +195,7 @@ def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
         f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(str(value))}</td></tr>\n'
         for key, value in run.record.get("versions", {}).items()
     )
-    made = page.code("\n".join(commands(run, result.resumed)))
+    made = page.code(command(run))
     experiment = page.details("Experiment", page.code(json.dumps(run.record["experiment"], indent=2)))
     made += experiment + page.details("Versions", f"<table><tbody>\n{versions}</tbody></table>")
     if not few:

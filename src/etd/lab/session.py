@@ -135,7 +135,8 @@ def _advance(
     experiment = run.experiment
     step = trainer.advancer(experiment)
     watch, saved = _Watch(), time.monotonic()
-    with _stop_signals() as stop, open_sinks(sinks, run) as outlets, Progress(experiment, quiet) as progress:
+    spent = float(np.max(run.metrics().get("wall", [0.0])))
+    with _stop_signals() as stop, open_sinks(sinks, run) as outlets, Progress(experiment, quiet, spent) as progress:
         for sentence in news:
             progress.say(sentence)
         progress.compiling()

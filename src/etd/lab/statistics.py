@@ -35,8 +35,6 @@ class Numbers(NamedTuple):
     """seconds, compilation and all resumptions included"""
     throughput: float
     """steps per second of all seeds together, compilation left out"""
-    resumed: int
-    """how often the run was continued"""
     frozen: list[int]
     """seeds that met a loss that is not finite"""
 
@@ -78,7 +76,7 @@ def numbers(run: Run) -> Numbers:
     table = run.metrics()
     seeds = run.experiment.seeds
     if not table:
-        return Numbers(0, [np.nan] * seeds, [np.nan] * seeds, [None] * seeds, [None] * seeds, 0.0, np.nan, 0, [])
+        return Numbers(0, [np.nan] * seeds, [np.nan] * seeds, [None] * seeds, [None] * seeds, 0.0, np.nan, [])
     column = {name: by_seed(run, name, table) for name in ("return", "success", "first_success", "alive", "wall")}
     returns, alive = column["return"], column["alive"]
     return Numbers(
@@ -111,17 +109,12 @@ def first(curve: Curves, level: float) -> Floats:
     return np.where(above.any(1), curve.steps[above.argmax(1)], np.inf)
 
 
-def _times(wall: Curves) -> tuple[float, float, int]:
-    """(seconds in all, steps per second, resumptions). The clock in the metrics starts anew with every resumption."""
+def _times(wall: Curves) -> tuple[float, float]:
+    """(seconds in all, steps per second). The median iteration counts: the first after a start holds a compilation."""
     clock = np.nanmax(wall.values, axis=0)
-    taken = np.diff(clock, prepend=0.0)
-    resumed = taken < 0
-    taken = np.where(resumed, clock, taken)
-    # The first iteration after a start holds the compilation.
-    steady = ~resumed & (np.arange(len(clock)) > 0)
-    done = np.diff(wall.steps, prepend=0.0)[steady].sum() * len(wall.seeds)
-    rate = float(done / taken[steady].sum()) if steady.any() else float("nan")
-    return float(taken.sum()), rate, int(resumed.sum())
+    taken, done = np.diff(clock), np.diff(wall.steps) * len(wall.seeds)
+    rate = float(np.median(done / np.maximum(taken, 1e-9))) if len(taken) else float("nan")
+    return float(clock.max()), rate
 
 
 # Methods and tasks -----------------------------------------------------------------------------------------------
