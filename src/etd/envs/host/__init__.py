@@ -1,0 +1,142 @@
+"""Environments that run on the host: each is a plain single ``gymnasium.Env``, made by the builder file of its suite.
+
+What every one of them keeps to, so that a pool of workers can step any of them:
+
+- observations are an image, uint8 [H, W, 3], or a vector, float32 [n]; actions are Discrete from 0, or a Box whose
+  coordinates share one finite range;
+- ``terminated`` is the task's end alone; the environment itself says ``truncated`` after ``max_steps`` steps, an
+  attribute;
+- ``render()`` gives an RGB picture without a display; where observations are vectors, nothing of OpenGL is set up
+  before the first picture. It never changes what happens next.
+
+A suite is a row of ``SUITES`` and the file of that name in this folder, which is imported, packages and all, when one
+of its environments is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etd.core.errors import UserError, unknown
+from etd.core.types import Box, Discrete, EnvSpec
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A family of environments and what it takes to have them."""
+
+    name: str
+    """its builder file, too"""
+    extra: str
+    """of etd, which installs it"""
+    packages: tuple[str, ...]
+    """imported by the builder"""
+    ids: tuple[str, ...]
+    """all there are, or some to show where a prefix opens more"""
+    prefix: str = ""
+    more: str = ""
+    """what may follow the prefix, in words"""
+
+    def make(self, name: str, **options: Any) -> gymnasium.Env:
+        return import_module(f"etd.envs.host.{self.name}").make(name, **options)
+
+
+SUITES = (
+    Suite("crafter", "crafter", ("crafter", "gymnasium"), ("Crafter-v0", "Crafter-NoLife-v0")),
+    Suite(
+        "miniworld", "miniworld", ("miniworld", "gymnasium"), tuple(f"MiniWorld-MazeS{size}-v0" for size in (3, 4, 5))
+    ),
+    Suite(
+        "dmc",
+        "dmc",
+        ("dm_control", "gymnasium"),
+        ("dmc:acrobot-swingup_sparse", "dmc:hopper-hop", "dmc:cartpole-swingup_sparse"),
+        "dmc:",
+        "DOMAIN-TASK of the DeepMind Control suite",
+    ),
+    Suite(
+        "metaworld",
+        "metaworld",
+        ("metaworld", "gymnasium"),
+        ("metaworld:reach", "metaworld:hammer", "metaworld:button-press"),
+        "metaworld:",
+        "a task of Meta-World, without its -v3",
+    ),
+    Suite("mujoco", "mujoco", ("mujoco", "gymnasium"), ("HalfCheetahVelSparse-v0",)),
+    Suite("gymnasium", "gymnasium", ("gymnasium",), (), "gymnasium:", "an id of Gymnasium, or MODULE:ID"),
+)
+
+
+def find(name: str) -> Suite | None:
+    """The suite that an id belongs to, by its form alone."""
+    for suite in SUITES:
+        if name in suite.ids or (suite.prefix and name.startswith(suite.prefix)):
+            return suite
+    return None
+
+
+def missing(suite: Suite) -> tuple[str, ...]:
+    """The packages of a suite that are not installed; nothing is imported to find out."""
+    return tuple(package for package in suite.packages if find_spec(package) is None)
+
+
+def make(name: str, **options: Any) -> gymnasium.Env:
+    """One environment, or a sentence on why there is none."""
+    suite = find(name)
+    if suite is None:
+        known = [known for suite in SUITES for known in suite.ids]
+        raise unknown("environment", name, known, "See `etd list environments`.")
+    if lacking := missing(suite):
+        raise UserError(f"{name} needs {lacking[0]}, which is not installed: pip install 'etd[{suite.extra}]'")
+    env = suite.make(name, **options)
+    spec_of(env, name)  # refuses what cannot be learnt in
+    return env
+
+
+def spec_of(env: gymnasium.Env, name: str) -> EnvSpec:
+    """What networks and bonuses may know of a host environment; spaces they cannot serve are refused."""
+    from gymnasium import spaces
+
+    seen, acts = env.observation_space, env.action_space
+    image = isinstance(seen, spaces.Box) and seen.dtype == np.uint8 and len(seen.shape) == 3 and seen.shape[2] == 3
+    if not (image or (isinstance(seen, spaces.Box) and seen.dtype == np.float32 and len(seen.shape) == 1)):
+        raise UserError(
+            f"{name} is observed in {seen}; only images (uint8 [height, width, 3]) and vectors can be learnt from. "
+            "Wrap it so that it gives one of these."
+        )
+    action: Discrete | Box
+    if isinstance(acts, spaces.Discrete) and acts.start == 0:
+        action = Discrete(int(acts.n))
+    elif isinstance(acts, spaces.Box) and _one_range(acts):
+        action = Box(acts.shape[0], float(acts.low[0]), float(acts.high[0]))
+    else:
+        raise UserError(
+            f"{name} acts in {acts}; only Discrete actions and vectors (Box) with finite bounds can be learnt. "
+            "Wrap it so that it takes one of these."
+        )
+    return EnvSpec(
+        name=name,
+        obs_shape=tuple(seen.shape),
+        obs_dtype=str(seen.dtype),
+        obs_high=255.0 if image else 1.0,
+        action=action,
+        max_steps=int(env.max_steps),
+        shortest=1,
+        kind="pixels" if image else "vector",
+    )
+
+
+def _one_range(acts: gymnasium.spaces.Box) -> bool:
+    """Whether actions are real vectors whose coordinates have the same finite bounds."""
+    if not np.issubdtype(acts.dtype, np.floating) or len(acts.shape) != 1 or not acts.shape[0]:
+        return False
+    low, high = acts.low[0], acts.high[0]
+    return bool(acts.is_bounded() and (acts.low == low).all() and (acts.high == high).all())

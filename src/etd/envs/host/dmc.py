@@ -1,0 +1,89 @@
+"""The DeepMind Control suite on state vectors, as the paper runs it.
+
+``dmc:DOMAIN-TASK``; each action is held for two frames, whose rewards are summed, so the suite's 1,000 frames are 500
+steps. Observations are the task's, flattened in the order of their sorted names; actions are in [-1, 1]. The suite's
+time limit is a truncation here. In the authors' code it ends the episode like a failure; the learner decides that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from etd.core.errors import UserError, unknown
+from etd.envs.host.opengl import drawing, headless
+
+headless()
+from dm_control import suite  # noqa: E402  (reads MUJOCO_GL)
+
+FRAMES = 1000
+"""The length of every episode of the suite but those of lqr, which have no limit of their own."""
+PICTURE = 384
+
+
+def make(name: str, frame_skip: int = 2) -> ControlEnv:
+    domain, _, task = name.removeprefix("dmc:").partition("-")
+    if (domain, task) not in suite.ALL_TASKS:
+        known = [f"dmc:{domain}-{task}" for domain, task in suite.ALL_TASKS]
+        raise unknown("environment", name, known, "The suite's tasks are dmc:DOMAIN-TASK.")
+    return ControlEnv(domain, task, frame_skip)
+
+
+class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """One task of the suite. A seed gives the episodes of ``suite.load`` with that seed."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012  (Gymnasium's own declaration)
+
+    def __init__(self, domain: str, task: str, frame_skip: int = 2) -> None:
+        self.domain, self.task, self.frame_skip = domain, task, frame_skip
+        self.max_steps = -(-FRAMES // frame_skip)
+        self.render_mode = "rgb_array"
+        self.env = self._load(int(self.np_random.integers(1 << 31)))
+        spec = self.env.action_spec()
+        if (np.abs([spec.minimum, spec.maximum]) > 1e6).any():  # lqr: bounded by nothing but a large number
+            raise UserError(f"dmc:{domain}-{task} has actions without bounds, which cannot be learnt.")
+        size = sum(np.size(part) for part in self.env.reset().observation.values())
+        self.low, self.high = spec.minimum, spec.maximum
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, spec.shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        if seed is not None:  # loaded anew, for some models are themselves drawn at random
+            self.env = self._load(seed)
+        self.time = 0
+        return _flat(self.env.reset().observation), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        control = self.low + (np.clip(action, -1.0, 1.0).astype(np.float64) + 1.0) / 2.0 * (self.high - self.low)
+        self.time += 1
+        reward = 0.0
+        for _ in range(self.frame_skip):
+            frame = self.env.step(control)
+            reward += frame.reward or 0.0
+            if frame.last():
+                break
+        terminated = frame.last() and frame.discount == 0.0
+        truncated = self.time >= self.max_steps or (frame.last() and not terminated)
+        return _flat(frame.observation), float(reward), terminated, truncated, {}
+
+    def render(self) -> np.ndarray:
+        with drawing(f"dmc:{self.domain}-{self.task}"):
+            return self.env.physics.render(PICTURE, PICTURE, camera_id=0)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _load(self, seed: int) -> Any:
+        try:
+            return suite.load(self.domain, self.task, task_kwargs={"random": seed})
+        except AttributeError as error:  # quadruped asks NumPy for in1d, which 2.4 no longer has
+            raise UserError(
+                f"dm-control cannot load {self.domain} with the NumPy installed here ({error}): pip install 'numpy<2.4'"
+            ) from error
+
+
+def _flat(observation: dict[str, Any]) -> np.ndarray:
+    return np.concatenate([np.ravel(observation[name]) for name in sorted(observation)]).astype(np.float32)

@@ -1,0 +1,91 @@
+"""Anything registered in Gymnasium: ``gymnasium:ID``, and ``gymnasium:MODULE:ID``, where importing MODULE registers it.
+
+What can be put into the form that a pool of workers takes is: numbers of any kind become float32, actions that start
+elsewhere than 0 or have a range for each coordinate are shifted and scaled. Other spaces are refused, and so is an
+environment without a time limit, for an episodic memory must know how much it may have to hold.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces, wrappers
+
+from etd.core.errors import UserError
+from etd.envs.host.opengl import drawing, headless
+
+
+def make(name: str, max_steps: int | None = None, **options: Any) -> Adapted:
+    """``max_steps`` takes the place of the registered time limit; ``options`` are the environment's own."""
+    headless()  # for those on MuJoCo
+    id = name.removeprefix("gymnasium:")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on newer versions and missing render modes; what matters is said below
+            env = gymnasium.make(id, max_steps, disable_env_checker=True, render_mode=_render_mode(id), **options)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UserError(f"Gymnasium cannot make {id!r}: {str(error).rstrip('.')}.") from error
+    limit = max_steps or (env.spec and env.spec.max_episode_steps)
+    if not limit:
+        raise UserError(f"{name} has no time limit. Register it with max_episode_steps, or give it max_steps.")
+    return Adapted(_acting(env), name, limit)
+
+
+class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
+    """An environment with the type of observation and the attributes that workers rely on."""
+
+    def __init__(self, env: gymnasium.Env, name: str, max_steps: int) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, name=name, max_steps=max_steps)
+        gymnasium.Wrapper.__init__(self, env)
+        self.name, self.max_steps = name, max_steps
+        seen = env.observation_space
+        if isinstance(seen, spaces.Box) and len(seen.shape) == 1:
+            low, high = seen.low.astype(np.float32), seen.high.astype(np.float32)
+            self.observation_space = spaces.Box(low, high, dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._typed(obs), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._typed(obs), float(reward), bool(terminated), bool(truncated), info
+
+    def render(self) -> np.ndarray:
+        if self.env.render_mode != "rgb_array":
+            raise UserError(f"{self.name} draws no pictures: it has no render mode rgb_array.")
+        with drawing(self.name):
+            return np.asarray(self.env.render(), np.uint8)
+
+    def _typed(self, obs: Any) -> np.ndarray:
+        return np.asarray(obs, self.observation_space.dtype)
+
+
+def _render_mode(id: str) -> str | None:
+    """What to ask for, for some environments take no such argument: those that declare no picture are not asked."""
+    kind = gymnasium.envs.registration.load_env_creator(_entry(id))
+    modes = getattr(kind, "metadata", {}).get("render_modes", ())
+    return "rgb_array" if "rgb_array" in modes else None
+
+
+def _entry(id: str) -> Any:
+    module, _, name = id.rpartition(":")
+    if module:
+        __import__(module)
+    return gymnasium.spec(name).entry_point
+
+
+def _acting(env: gymnasium.Env) -> gymnasium.Env:
+    """Actions from 0, or with one range for all coordinates."""
+    acts = env.action_space
+    if isinstance(acts, spaces.Discrete) and acts.start != 0:
+        start = int(acts.start)
+        return wrappers.TransformAction(env, lambda action: action + start, spaces.Discrete(int(acts.n)))
+    if isinstance(acts, spaces.Box) and acts.is_bounded() and np.issubdtype(acts.dtype, np.floating):
+        low, high = acts.low, acts.high
+        if (low != low.flat[0]).any() or (high != high.flat[0]).any():
+            return wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
+    return env

@@ -1,0 +1,111 @@
+"""MiniWorld's maze by the paper's rules: find a red box at the other end of a maze of n x n rooms, 64 x 64 pixels.
+
+Steps forward of 0.6 (a fifth of a room), turns of 90 degrees, 24 steps for each room. The box and the agent, who looks
+along +x, stand in the centres of the two rooms farthest from each other. Reaching the box pays 1 - 0.2 t / max_steps
+and ends the episode, also in its last step; near enough is a distance below 1.6257, the two radii and 1.1 steps.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pyglet
+
+from etd.core.errors import UserError
+from etd.envs.host.opengl import LIBRARIES, drawing
+
+if sys.platform == "linux":
+    pyglet.options["headless"] = True  # by EGL, without a display; read when the rest of pyglet is imported
+try:
+    from miniworld.envs.maze import Maze
+    from miniworld.opengl import FrameBuffer, Texture
+    from miniworld.params import DEFAULT_PARAMS
+except Exception as error:  # pyglet's own kinds, and what they lead to
+    raise UserError(
+        f"MiniWorld draws with OpenGL, which failed ({type(error).__name__}: {error}). "
+        f"On Debian or Ubuntu: apt-get install {LIBRARIES}"
+    ) from error
+
+OBSERVED = 64
+PICTURE = 384
+RULES = DEFAULT_PARAMS.no_random()
+RULES.set("forward_step", 0.6)
+RULES.set("turn_step", 90)
+
+
+def make(name: str) -> FullMaze:
+    with drawing(name):
+        return FullMaze(int(name.removeprefix("MiniWorld-MazeS").removesuffix("-v0")))
+
+
+class FullMaze(Maze):
+    """A maze of ``size`` x ``size`` rooms. A seed gives its episodes, whatever else runs in the process.
+
+    miniworld numbers the drawing of every maze 1, and pyglet lets all windows of a process share such numbers, so two
+    mazes would show each other's walls. Here every maze has numbers, and textures, of its own.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.textures: dict[str, Any] = {}
+        self.picture: FrameBuffer | None = None
+        pyglet.gl.current_context = None  # nothing to share with
+        with redirect_stdout(StringIO()):  # miniworld prints where there are fewer samples than it would like
+            super().__init__(
+                size,
+                size,
+                obs_width=OBSERVED,
+                obs_height=OBSERVED,
+                window_width=OBSERVED,  # its large buffer is not used
+                window_height=OBSERVED,
+                params=RULES,
+                render_mode="rgb_array",
+            )
+        self.max_steps = self.max_episode_steps
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self.shadow_window.switch_to()
+        Texture.tex_cache = self.textures
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: int | np.int64) -> tuple[np.ndarray, float, bool, bool, dict]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, float(reward), terminated, truncated, info
+
+    def render(self) -> np.ndarray:
+        """The maze from above and what the agent sees, side by side."""
+        self.shadow_window.switch_to()
+        with redirect_stdout(StringIO()):
+            self.picture = self.picture or FrameBuffer(PICTURE, PICTURE, 8)
+        return np.hstack([self.render_top_view(self.picture), self.render_obs(self.picture)])
+
+    def connect_rooms(self, room: Any, other: Any, **opening: float) -> None:
+        super().connect_rooms(room, other, **opening)
+        self.joined.setdefault(room, []).append(other)
+        self.joined.setdefault(other, []).append(room)
+
+    def _gen_world(self) -> None:
+        self.joined: dict[Any, list[Any]] = {}
+        super()._gen_world()  # places both at random
+        end = _farthest(self.joined, self.rooms[0])
+        self.box.pos = _centre(end)
+        self.agent.pos, self.agent.dir = _centre(_farthest(self.joined, end)), 0.0
+
+
+def _farthest(joined: dict[Any, list[Any]], start: Any) -> Any:
+    """The last room that a search in breadth comes to. From any room of a tree it is an end of a longest path."""
+    seen, queue = {start}, deque([start])
+    while queue:
+        room = queue.popleft()
+        new = [other for other in joined[room] if other not in seen]
+        seen.update(new)
+        queue.extend(new)
+    return room
+
+
+def _centre(room: Any) -> np.ndarray:
+    return np.array([(room.min_x + room.max_x) / 2, 0.0, (room.min_z + room.max_z) / 2])
