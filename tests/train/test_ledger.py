@@ -3,13 +3,19 @@ from collections import deque
 import jax.numpy as jnp
 import numpy as np
 
+from etd.core.types import Discrete, EnvSpec
 from etd.train import ledger as ledgers
+
+
+def spec_of(max_steps, *achievements):
+    return EnvSpec("some", (1,), "float32", 1.0, Discrete(2), max_steps, 1, "vector", achievements)
 
 
 def test_against_bookkeeping_over_many_rollouts(quick, rng, rollout_of):
     steps, envs = 5, 3
-    record = quick(ledgers.record)
-    ledger = ledgers.start(envs, 60)
+    spec = spec_of(60)
+    record = quick(ledgers.record, static_argnums=1)
+    ledger = ledgers.start(envs, spec)
     totals, lengths, reached = np.zeros(envs), np.zeros(envs), [set() for _ in range(envs)]
     recent, episodes, states, first = deque(maxlen=100), 0, set(), -1
     names = rng.integers(2**32, size=40, dtype=np.uint32)
@@ -25,7 +31,7 @@ def test_against_bookkeeping_over_many_rollouts(quick, rng, rollout_of):
             np.zeros((steps, envs, 1)), done, np.zeros((steps, envs, 1)), reward, terminated, fingerprint
         )
         now = (k + 1) * steps * envs
-        ledger, metrics = record(ledger, rollout, jnp.int32(now))
+        ledger, metrics = record(ledger, spec, rollout, jnp.int32(now))
         for t in range(steps):
             totals, lengths = totals + reward[t], lengths + 1
             for n in range(envs):
@@ -57,9 +63,10 @@ def test_success_on_the_last_allowed_step(quick, rollout_of):
     rollout = rollout_of(np.zeros((1, 1, 1)), yes, np.zeros((1, 1, 1)), np.ones((1, 1)))
     both = rollout._replace(step=rollout.step._replace(truncated=jnp.asarray(yes)))
     only_time = rollout._replace(step=rollout.step._replace(truncated=jnp.asarray(yes), terminated=jnp.asarray(~yes)))
-    record = quick(ledgers.record)
-    assert record(ledgers.start(1, 1), both, jnp.int32(1))[1]["success"] == 1
-    assert record(ledgers.start(1, 1), only_time, jnp.int32(1))[1]["success"] == 0
+    spec = spec_of(1)
+    record = quick(ledgers.record, static_argnums=1)
+    assert record(ledgers.start(1, spec), spec, both, jnp.int32(1))[1]["success"] == 1
+    assert record(ledgers.start(1, spec), spec, only_time, jnp.int32(1))[1]["success"] == 0
 
 
 def test_distinct_states_by_the_hundred_thousand(quick, rng, rollout_of):
@@ -68,5 +75,33 @@ def test_distinct_states_by_the_hundred_thousand(quick, rng, rollout_of):
     nothing = np.zeros((1, many, 1), np.float32)
     names = rng.integers(2**32, size=(1, many), dtype=np.uint32)
     rollout = rollout_of(nothing, np.zeros((1, many), bool), nothing, fingerprint=names)
-    metrics = quick(lambda rollout: ledgers.record(ledgers.start(many, 1), rollout, 1)[1])(rollout)
+    spec = spec_of(1)
+    metrics = quick(lambda rollout: ledgers.record(ledgers.start(many, spec), spec, rollout, 1)[1])(rollout)
     np.testing.assert_allclose(metrics["states"], len(np.unique(names)), rtol=0.01)
+
+
+def test_achievements_count_once_per_finished_episode(quick, rollout_of):
+    """Three episodes end; the first unlocks both, the second one of them, the third, in the next rollout, none."""
+    spec = spec_of(9, "find_wood", "make_fire")
+    record = quick(ledgers.record, static_argnums=1)
+    nothing, done = np.zeros((3, 2, 1)), np.array([[0, 0], [1, 0], [0, 1]], bool)
+    achieved = np.array([[[1, 0], [0, 0]], [[1, 1], [0, 1]], [[0, 0], [0, 1]]], bool)
+
+    def with_marks(done, achieved):
+        rollout = rollout_of(nothing[: len(done)], done, nothing[: len(done)])
+        return rollout._replace(step=rollout.step._replace(achieved=jnp.asarray(achieved)))
+
+    ledger, metrics = record(ledgers.start(2, spec), spec, with_marks(done, achieved), jnp.int32(6))
+    assert (metrics["unlocked_find_wood"], metrics["unlocked_make_fire"]) == (0.5, 1.0)
+    ended = np.array([[1, 0]], bool)
+    _, metrics = record(ledger, spec, with_marks(ended, np.zeros((1, 2, 2), bool)), jnp.int32(8))
+    rates = [metrics["unlocked_find_wood"], metrics["unlocked_make_fire"]]
+    np.testing.assert_allclose(rates, [1 / 3, 2 / 3], rtol=1e-6)
+    geometric = np.sqrt((1 + 100 / 3) * (1 + 200 / 3)) - 1
+    np.testing.assert_allclose(metrics["score"], geometric, rtol=1e-5)
+
+
+def test_the_score_of_equal_rates_is_the_rate_and_rare_ones_count():
+    np.testing.assert_allclose(ledgers.score(jnp.full(22, 0.3)), 30, rtol=1e-5)
+    even, one_sided = jnp.array([0.5, 0.5]), jnp.array([1.0, 0.0])
+    assert ledgers.score(even) > ledgers.score(one_sided)

@@ -49,6 +49,8 @@ class EnvSpec:
     shortest: int
     """No episode is shorter, which bounds how many level starts a rollout can use up."""
     kind: Literal["grid", "pixels", "vector"]
+    achievements: tuple[str, ...] = ()
+    """What an episode can unlock on its way, by name; success rates of each are recorded."""
 
     @property
     def obs_size(self) -> int:
@@ -68,6 +70,8 @@ class Transition(NamedTuple):
     """[] bool: the step limit ended it. Both may be true on the last step."""
     fingerprint: Array
     """[] uint32 naming the full state reached, for counting distinct states."""
+    achieved: Array | None = None
+    """[K] bool: which of the spec's achievements this episode has unlocked so far; None where there are none."""
 
     @property
     def done(self) -> Array:

@@ -178,7 +178,7 @@ def check(experiment: Experiment) -> Experiment:
     """Refuse values out of range or that do not fit together; make the environment once, so that a wrong id is said
     now."""
     _check_ranges(experiment, "")
-    spec = experiment.env.make().spec
+    spec = experiment.env.spec
     reason = experiment.bonus.refusal(spec)
     if reason:
         raise UserError(f"{bonus_name(experiment.bonus)} cannot serve {spec.name}: {reason}")

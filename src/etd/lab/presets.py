@@ -88,7 +88,7 @@ GROUPS: dict[str, Group] = {
     ),
     "crafter": Group(
         Experiment(
-            env=Task("Crafter"),
+            env=Task("Crafter-v0"),
             ppo=PPO(entropy=1e-2, norm="layer", latent=256),
             steps=1_000_000,
         ),
@@ -97,7 +97,7 @@ GROUPS: dict[str, Group] = {
     ),
     "miniworld": Group(
         Experiment(
-            env=Task("MiniWorld-MazeS3"),
+            env=Task("MiniWorld-MazeS3-v0"),
             ppo=PPO(entropy=1e-2, norm="layer", latent=256),
             mix=Mix(extrinsic=10.0),
             steps=1_000_000,
@@ -110,7 +110,7 @@ GROUPS: dict[str, Group] = {
     ),
     "control": Group(
         Experiment(
-            env=Task("dmc/cartpole-swingup_sparse"),
+            env=Task("dmc:cartpole-swingup_sparse"),
             ppo=PPO(entropy=1e-2, norm="layer", latent=256, features=256),
             steps=1_000_000,
         ),
@@ -155,7 +155,9 @@ def find(name: str) -> Experiment:
 
 
 def group_of(env: str) -> str:
-    """The group of presets whose settings an environment takes."""
+    """The group of presets whose settings an environment takes; one of Gymnasium's, by what is seen in it."""
+    if env.startswith("gymnasium:"):
+        return "crafter" if Task(env).spec.kind == "pixels" else "control"
     starts = {
         "MiniGrid-ObstructedMaze": "obstructedmaze",
         "MiniGrid": "minigrid",
@@ -180,4 +182,6 @@ def choose(env: str, bonus: str) -> Experiment:
     mixed: Bonus = parse(bonus, lambda name: preset(name).bonus)
     first = mixed.parts[0] if isinstance(mixed, Mixture) else mixed
     base = next(PRESETS[f"{group}-{name}"] for name, kind in BONUSES.items() if type(first) is kind)
-    return replace(base, bonus=mixed, env=replace(base.env, id=env))
+    # The authors' code standardises observations there and nowhere else.
+    task = replace(base.env, id=env, normalise=env.startswith("HalfCheetah"))
+    return replace(base, bonus=mixed, env=task)

@@ -17,6 +17,7 @@ import numpy as np
 
 from etd.core.errors import UserError
 from etd.core.types import Metrics
+from etd.envs.host.pool import WorkerError
 from etd.lab import presets
 from etd.lab.fields import bonus_name, check, override
 from etd.lab.progress import Progress
@@ -24,6 +25,7 @@ from etd.lab.sinks import Sink, open_sinks
 from etd.lab.store import Run
 from etd.train import trainer
 from etd.train.experiment import Experiment
+from etd.train.host import advancing
 from etd.train.learn import TrainState
 
 SAVE_EVERY = float(os.environ.get("ETD_SAVE_EVERY", "120"))
@@ -133,17 +135,27 @@ def _advance(
     quiet: bool,
 ) -> Run:
     experiment = run.experiment
-    step = trainer.advancer(experiment)
     watch, saved = _Watch(), time.monotonic()
     spent = float(np.max(run.metrics().get("wall", [0.0])))
-    with _stop_signals() as stop, open_sinks(sinks, run) as outlets, Progress(experiment, quiet, spent) as progress:
+    with (
+        _stop_signals() as stop,
+        open_sinks(sinks, run) as outlets,
+        Progress(experiment, quiet, spent) as progress,
+        advancing(experiment, progress.say) as step,
+    ):
         for sentence in news:
             progress.say(sentence)
         progress.compiling()
         state = begin()
         pending: tuple[int, Metrics] | None = None
         while iteration < experiment.iterations and not stop and not end.reached(watch.best):
-            state, metrics = step(state)
+            try:
+                state, metrics = step(state)
+            except WorkerError:  # before learning, so that the state is whole
+                if pending:
+                    _record(run, *pending, watch, progress, outlets)
+                _save(run, state, iteration)
+                raise
             iteration += 1
             # The device works on this iteration while the host writes down the last one.
             if pending:

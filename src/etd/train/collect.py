@@ -22,6 +22,25 @@ def to_env(action: Array, space: Discrete | Box) -> Array:
     return jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
 
 
+def act(
+    net: ActorCritic, obs: Array, hidden: Array, noise: Array, keep: frozenset[str]
+) -> tuple[dict[str, Any], Array]:
+    """One step's rows of a Rollout [N, ...], without what the environment adds, and the recurrent states after it."""
+    out: Output = net(obs, hidden)
+    action = out.policy.sample(noise)
+    row: dict[str, Any] = {
+        "obs": obs,
+        "action": action,
+        "log_prob": out.policy.log_prob(action),
+        "value": out.value,
+        "hidden": hidden,
+        "features": out.features,
+        "logits": out.policy.logits,
+    }
+    dropped = {"features", "logits"} - keep
+    return {name: value for name, value in row.items() if name not in dropped}, out.hidden
+
+
 def collect(
     env: DeviceEnv,
     learner: Learner,
@@ -45,22 +64,9 @@ def collect(
 
     def advance(carry: tuple[Envs, Array], now: tuple[Array, Key]) -> tuple[tuple[Envs, Array], dict[str, Any]]:
         (envs, hidden), (noise, step_key) = carry, now
-        out: Output = net(envs.now.obs, hidden)
-        action = out.policy.sample(noise)
-        after, transition = autoreset.step(env, pool, envs, to_env(action, space), step_key)
-        row: dict[str, Any] = {
-            "obs": envs.now.obs,
-            "step": transition,
-            "action": action,
-            "log_prob": out.policy.log_prob(action),
-            "value": out.value,
-            "hidden": hidden,
-            "features": out.features,
-            "logits": out.policy.logits,
-        }
-        dropped = {"features", "logits"} - keep
-        row = {name: value for name, value in row.items() if name not in dropped}
-        return (after, forget(out.hidden, transition)), row
+        row, after_hidden = act(net, envs.now.obs, hidden, noise, keep)
+        after, transition = autoreset.step(env, pool, envs, to_env(row["action"], space), step_key)
+        return (after, forget(after_hidden, transition)), {**row, "step": transition}
 
     (envs, hidden), rows = jax.lax.scan(advance, (envs, hidden), (noise, step_keys))
     last = net(envs.now.obs, hidden)

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from etd.bonuses import BonusState
 from etd.core.keys import named
 from etd.core.moments import Moments
-from etd.core.types import Array, Key, Metrics, PyTree, Rollout
+from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.envs import autoreset
-from etd.envs.autoreset import Envs
 from etd.envs.base import DeviceEnv
 from etd.nets.model import Learner
 from etd.train import ledger as ledgers
@@ -41,34 +40,52 @@ class TrainState(NamedTuple):
     alive: Array
     """[] bool: False once a loss was not finite; the seed then stands still"""
     minds: Minds
-    envs: Envs
+    envs: PyTree
+    """the running environments: an autoreset.Envs, or what plays a host's again"""
     hidden: Array
     """[N, H]"""
 
 
 def init(experiment: Experiment, env: DeviceEnv, key: Key) -> TrainState:
-    spec, num_envs, ppo = env.spec, experiment.num_envs, experiment.ppo
+    """The first state of one seed."""
+    return assemble(experiment, env.spec, autoreset.begin(env, key, experiment.num_envs), key)
+
+
+def assemble(experiment: Experiment, spec: EnvSpec, envs: PyTree, key: Key) -> TrainState:
+    """Fresh minds around running environments."""
+    num_envs, ppo = experiment.num_envs, experiment.ppo
     minds = Minds(
         ppo.init(named(key, "policy"), spec),
         experiment.bonus.init(named(key, "bonus"), spec, num_envs),
         Moments.start(),
         Moments.start((num_envs,)),
-        ledgers.start(num_envs, spec.max_steps),
+        ledgers.start(num_envs, spec),
     )
-    envs = autoreset.begin(env, key, num_envs)
     hidden = first_hidden(ppo.features, num_envs)
     return TrainState(key, jnp.zeros((), jnp.int32), jnp.ones((), bool), minds, envs, hidden)
 
 
 def iterate(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[TrainState, Metrics]:
-    """Collect a rollout and learn from it. A seed whose loss is not finite keeps its last good state."""
-    key = named(state.key, "iteration", state.iteration)
+    """Collect a rollout and learn from it."""
+    key = iteration_key(state)
     size = autoreset.pool_size(env.spec, experiment.rollout)
     pool = autoreset.generate(env, state.key, state.envs, size)
     envs, hidden, rollout = collect(
         env, state.minds.policy, state.envs, state.hidden, pool, experiment.rollout, key, experiment.bonus.needs
     )
-    minds, metrics = learn(experiment, state.minds, rollout, state.iteration, key)
+    return digest(experiment, env.spec, state, envs, hidden, rollout)
+
+
+def iteration_key(state: TrainState) -> Key:
+    return named(state.key, "iteration", state.iteration)
+
+
+def digest(
+    experiment: Experiment, spec: EnvSpec, state: TrainState, envs: PyTree, hidden: Array, rollout: Rollout
+) -> tuple[TrainState, Metrics]:
+    """All of an iteration that follows acting, which left ``envs`` and ``hidden``; the same for every kind of
+    environment. A seed whose loss is not finite keeps its last good state."""
+    minds, metrics = learn(experiment, spec, state.minds, rollout, state.iteration, iteration_key(state))
     watched = [value for name, value in metrics.items() if name.endswith(("loss", "grad_norm"))]
     finite = jnp.isfinite(jnp.stack(watched)).all()
     alive = state.alive & finite
@@ -77,8 +94,10 @@ def iterate(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[
     return kept, {**metrics, "alive": alive}
 
 
-def learn(experiment: Experiment, minds: Minds, rollout: Rollout, iteration: Array, key: Key) -> tuple[Minds, Metrics]:
-    """Everything after acting; the same for every kind of environment."""
+def learn(
+    experiment: Experiment, spec: EnvSpec, minds: Minds, rollout: Rollout, iteration: Array, key: Key
+) -> tuple[Minds, Metrics]:
+    """Score, mix, improve the model, improve the policy, record."""
     bonus, ppo = experiment.bonus, experiment.ppo
     bonus_state, scored = bonus.score(minds.bonus, rollout, named(key, "score"))
     bonus_moments, reward = experiment.mix(minds.bonus_moments, rollout.step.reward, scored.bonus)
@@ -87,7 +106,7 @@ def learn(experiment: Experiment, minds: Minds, rollout: Rollout, iteration: Arr
         minds.policy, minds.advantage_moments, rollout, reward, named(key, "ppo")
     )
     step = (iteration + 1) * experiment.steps_per_iteration
-    ledger, episode_metrics = ledgers.record(minds.ledger, rollout, step)
+    ledger, episode_metrics = ledgers.record(minds.ledger, spec, rollout, step)
     extrinsic = experiment.mix.extrinsic * rollout.step.reward
     paid = jnp.abs(extrinsic).sum()
     metrics = {

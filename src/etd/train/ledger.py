@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from etd.bonuses import memory
 from etd.bonuses.memory import Memory
-from etd.core.types import Array, Metrics, Rollout
+from etd.core.types import Array, EnvSpec, Metrics, Rollout
 
 WINDOW = 100
 """Episodes averaged in the learning curves, as in the paper's."""
@@ -32,20 +32,23 @@ class Ledger(NamedTuple):
     """[SEEN_BITS] bool: a state's fingerprint marks one"""
     first_success: Array
     """[] int32 environment step at the end of the rollout with the first success, or -1"""
+    unlocked: Array
+    """[K] int32: how many of all finished episodes unlocked each achievement"""
 
 
-def start(num_envs: int, max_steps: int) -> Ledger:
+def start(num_envs: int, spec: EnvSpec) -> Ledger:
     return Ledger(
         jnp.zeros((3, num_envs)),
-        memory.empty(num_envs, max_steps + 1, 1, jnp.uint32),
+        memory.empty(num_envs, spec.max_steps + 1, 1, jnp.uint32),
         jnp.full((4, WINDOW), jnp.nan, jnp.float32),
         jnp.zeros((), jnp.int32),
         jnp.zeros(SEEN_BITS, bool),
         jnp.full((), -1, jnp.int32),
+        jnp.zeros(len(spec.achievements), jnp.int32),
     )
 
 
-def record(ledger: Ledger, rollout: Rollout, step: Array) -> tuple[Ledger, Metrics]:
+def record(ledger: Ledger, spec: EnvSpec, rollout: Rollout, step: Array) -> tuple[Ledger, Metrics]:
     """Enter a rollout that ends at environment step ``step``."""
     done = rollout.done
     visited, new = _first_visits(ledger.visited, rollout)
@@ -57,7 +60,10 @@ def record(ledger: Ledger, rollout: Rollout, step: Array) -> tuple[Ledger, Metri
     running = jnp.where(done[-1], 0.0, sums[:, -1])
     seen = ledger.seen.at[rollout.step.fingerprint.reshape(-1) % SEEN_BITS].set(True)
     first = jnp.where((ledger.first_success < 0) & success.any(), step, ledger.first_success)
-    ledger = Ledger(running, visited, recent, ledger.episodes + done.sum(), seen, first)
+    unlocked = ledger.unlocked
+    if rollout.step.achieved is not None:
+        unlocked += (rollout.step.achieved & done[:, :, None]).sum((0, 1))
+    ledger = Ledger(running, visited, recent, ledger.episodes + done.sum(), seen, first, unlocked)
     mean = jnp.nanmean(recent, 1)
     metrics = {
         "return": mean[0],
@@ -68,7 +74,17 @@ def record(ledger: Ledger, rollout: Rollout, step: Array) -> tuple[Ledger, Metri
         "states": _distinct(seen),
         "first_success": first,
     }
+    if spec.achievements:
+        rates = unlocked / jnp.maximum(ledger.episodes, 1)
+        metrics["score"] = score(rates)
+        metrics |= {f"unlocked_{name}": rate for name, rate in zip(spec.achievements, rates, strict=True)}
     return ledger, metrics
+
+
+def score(rates: Array) -> Array:
+    """Crafter's score of success rates [..., K], in per cent: exp(mean over K of ln(1 + 100 rate)) - 1. Unlike the
+    mean, it pays more for what is rarely unlocked."""
+    return jnp.expm1(jnp.log1p(100 * rates).mean(-1))
 
 
 def _first_visits(visited: Memory, rollout: Rollout) -> tuple[Memory, Array]:

@@ -10,8 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from etd.core.types import Key, Metrics, PyTree
+from etd.core.keys import named
+from etd.core.types import Array, Key, Metrics, PyTree
+from etd.nets.heads import action_noise
+from etd.nets.model import Learner
 from etd.train import learn
+from etd.train.collect import act
 from etd.train.evaluate import Episodes, play
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
@@ -20,11 +24,16 @@ from etd.train.learn import TrainState
 @lru_cache(maxsize=8)
 def starter(experiment: Experiment) -> Callable[[], TrainState]:
     """A function that makes the first state of all seeds, leaves [S, ...]."""
-    env = experiment.env.make()
+    host = experiment.env.host()
+
+    def one(seed: Array) -> TrainState:
+        key = jax.random.key(seed)
+        if host is None:
+            return learn.init(experiment, experiment.env.make(), key)
+        return learn.assemble(experiment, host.spec, host.begin(experiment.num_envs), key)
 
     def begin() -> TrainState:
-        seeds = experiment.seed + jnp.arange(experiment.seeds)
-        return _shared(jax.vmap(lambda seed: learn.init(experiment, env, jax.random.key(seed))))(seeds)
+        return _shared(jax.vmap(one))(experiment.seed + jnp.arange(experiment.seeds))
 
     return _precise(experiment, jax.jit(begin))
 
@@ -39,6 +48,41 @@ def advancer(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState,
     env, place = experiment.env.make(), _place(experiment.seeds)
     step = _precise(experiment, jax.jit(over_seeds(partial(learn.iterate, experiment, env)), donate_argnums=0))
     return step if place is None else lambda state: step(_moved(state, place))
+
+
+# The parts of an iteration where the environments live on the host.
+
+
+@lru_cache(maxsize=8)
+def noise(experiment: Experiment) -> Callable[[TrainState], Array]:
+    """A compiled function: what an iteration's actions are sampled with, [S, T, N, ...]."""
+
+    def draw(state: TrainState) -> Array:
+        lead = (experiment.rollout, experiment.num_envs)
+        return action_noise(named(learn.iteration_key(state), "action"), experiment.env.spec.action, lead)
+
+    return jax.jit(over_seeds(draw))
+
+
+@lru_cache(maxsize=8)
+def actor(experiment: Experiment) -> Callable[[Learner, Array, Array, Array], tuple[dict[str, Array], Array]]:
+    """A compiled function of policies [S], observations, recurrent states and noise [S, G, ...] for any number G of
+    environments: the new fields of one step's rows, and the recurrent states after it."""
+
+    def look(policy: Learner, obs: Array, hidden: Array, noise: Array) -> tuple[dict[str, Array], Array]:
+        row, after = act(policy.net(), obs, hidden, noise, experiment.bonus.needs)
+        return {name: value for name, value in row.items() if name not in ("obs", "hidden")}, after
+
+    return _precise(experiment, jax.jit(over_seeds(look)))
+
+
+@lru_cache(maxsize=8)
+def digester(experiment: Experiment) -> Callable[[TrainState, PyTree, PyTree, PyTree], tuple[TrainState, Metrics]]:
+    """A compiled ``learn.digest`` of all seeds. It consumes the state."""
+    work = partial(learn.digest, experiment, experiment.env.spec)
+    place = _place(experiment.seeds)
+    step = _precise(experiment, jax.jit(over_seeds(work), donate_argnums=0))
+    return step if place is None else lambda state, *rest: step(_moved(state, place), *rest)
 
 
 @lru_cache(maxsize=8)

@@ -131,6 +131,7 @@ def spec_of(env: gymnasium.Env, name: str) -> EnvSpec:
         max_steps=int(env.max_steps),
         shortest=1,
         kind="pixels" if image else "vector",
+        achievements=tuple(getattr(env, "achievements", ())),
     )
 
 

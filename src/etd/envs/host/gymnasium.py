@@ -66,7 +66,8 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
 
 def _render_mode(id: str) -> str | None:
     """What to ask for, for some environments take no such argument: those that declare no picture are not asked."""
-    kind = gymnasium.envs.registration.load_env_creator(_entry(id))
+    entry = _entry(id)
+    kind = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(entry)
     modes = getattr(kind, "metadata", {}).get("render_modes", ())
     return "rgb_array" if "rgb_array" in modes else None
 

@@ -1,0 +1,193 @@
+"""The parent's side: environments in worker processes that share memory with it.
+
+A worker that dies is replaced, with a warning; the episodes it played end, truncated, where they were last seen, and
+new ones begin. One that dies three times without finishing an episode in between ends the run.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etd.core.errors import UserError
+from etd.core.types import EnvSpec
+from etd.envs.host.worker import Block, Orders, Place
+
+DEATHS = 3
+"""So many in a row are too many."""
+
+
+class WorkerError(UserError):
+    """An environment cannot be kept alive; the message ends with its worker's own traceback."""
+
+
+def workers_here() -> int:
+    """As many processes as this one may use cores; the variable ETD_WORKERS names another number."""
+    given = os.environ.get("ETD_WORKERS", "")
+    if given and not (given.isdigit() and int(given)):
+        raise UserError(f"ETD_WORKERS is {given!r}; it must be the number of worker processes, such as 8.")
+    return int(given) if given else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
+
+
+class Pool:
+    """M environments in ``groups`` that step in turn, so that one group steps while the policy looks at another.
+
+    Arrays with leading axis M (see Block) are shared with the workers: write ``action``, call ``step`` and ``wait`` of
+    a group, read the rest. Everything of a group may be read from its ``wait`` to its next ``step``.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        spec: EnvSpec,
+        names: list[tuple[int, int]],
+        groups: list[int],
+        stream: str = "train",
+        tell: Callable[[str], None] = print,
+    ):
+        """``names`` [M]: seed and number of each environment; ``groups`` [M]: which group each is in."""
+        self.tell, self.rows = tell, len(names)
+        size = Block(spec, self.rows, None).size
+        shared = Path("/dev/shm")
+        # A file without a name: it vanishes with the last process that has it open, however that ends.
+        self.file = tempfile.TemporaryFile(dir=shared if shared.is_dir() else None)  # noqa: SIM115
+        self.file.truncate(size)
+        self.block = Block(spec, self.rows, mmap.mmap(self.file.fileno(), size))
+        places = [Place(row, group, *name) for row, (name, group) in enumerate(zip(names, groups, strict=True))]
+        # Row by row, group by group, to one worker after the other: every worker has a share of every group.
+        ordered = sorted(places, key=lambda place: place.group)
+        count = min(workers_here(), len(places))
+        orders = Orders(env, spec, [], self.rows, stream, sys.path, revived=False)
+        self.workers: list[Worker] = []
+        try:
+            for index in range(count):
+                self.workers.append(Worker(orders._replace(places=ordered[index::count]), self.file.fileno()))
+            for worker in self.workers:
+                if isinstance(said := worker.hear(), str):
+                    raise UserError(f"{env} could not be made in a worker process:\n{said}")
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, episode: np.ndarray, past: dict[int, tuple[np.ndarray, int]]) -> int:
+        """Start the episodes numbered ``episode`` [M], and do again what was done in them: by row, the actions and
+        the fingerprint of what they led to. How many led elsewhere; those end at their next step."""
+        self.block.episode[:] = episode
+        for worker in self.workers:
+            rows = {place.row for place in worker.orders.places}
+            worker.tell("begin", {row: done for row, done in past.items() if row in rows})
+        return sum(self._answers())
+
+    def step(self, group: int) -> None:
+        """Let a group do its actions; returns at once."""
+        for worker in self.workers:
+            worker.tell("step", group)
+
+    def wait(self) -> None:
+        """Until the group that was told to step first has done so."""
+        for worker, ended in zip(self.workers, self._answers(), strict=True):
+            if ended:
+                worker.deaths = 0
+
+    def _answers(self) -> list[int]:
+        """One of each worker; the dead are replaced until theirs comes."""
+        answers = []
+        for index in range(len(self.workers)):
+            while isinstance(said := self.workers[index].hear(), str):
+                self._revive(index, said)
+            answers.append(said)
+        return answers
+
+    def _revive(self, index: int, why: str) -> None:
+        """Put a new worker in a dead one's place, and tell it what the dead one did not answer."""
+        old = self.workers[index]
+        old.end()
+        last = why.strip().splitlines()[-1]
+        if old.deaths + 1 == DEATHS:
+            raise WorkerError(
+                f"A worker of {old.orders.env} died {DEATHS} times in a row ({last}). The last time it said:\n{why}"
+            )
+        self.tell(f"A worker of {old.orders.env} died ({last}) and was replaced; its episodes end here, truncated.")
+        new = Worker(old.orders._replace(revived=True), self.file.fileno())
+        new.deaths = old.deaths + 1
+        self.workers[index] = new
+        said = new.hear()
+        if isinstance(said, str):
+            self._revive(index, said)
+            return
+        for command in old.unanswered:
+            new.tell(*command)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.end()
+        self.file.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Worker:
+    """A worker process and the line to it."""
+
+    def __init__(self, orders: Orders, memory: int):
+        self.orders, self.deaths = orders, 0
+        self.unanswered: deque[tuple[str, Any]] = deque()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            code = f"from etd.envs.host.worker import main; main({theirs.fileno()}, {memory}, {os.getpid()})"
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                pass_fds=[theirs.fileno(), memory],
+                env={**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": _search_path()},
+            )
+        self.line = Connection(ours.detach())
+        self._send(orders)
+
+    def tell(self, command: str, argument: Any) -> None:
+        self.unanswered.append((command, argument))
+        self._send((command, argument))
+
+    def _send(self, message: Any) -> None:
+        with suppress(OSError):  # it is dead; that is heard when an answer is asked for
+            self.line.send(message)
+
+    def hear(self) -> int | str:
+        """Its answer, or the last words of a worker that failed or died."""
+        try:
+            said = self.line.recv()
+            if not isinstance(said, str) and self.unanswered:  # the first answer says that it is ready
+                self.unanswered.popleft()
+            return said
+        except (EOFError, OSError):
+            code = self.process.wait()
+            return f"killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
+
+    def end(self) -> None:
+        """It ends by itself when the line closes; if it is stuck, it is killed."""
+        self.line.close()
+        try:
+            self.process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _search_path() -> str:
+    """So that the worker finds this very package, wherever the parent found it."""
+    return os.pathsep.join(entry for entry in sys.path if entry)

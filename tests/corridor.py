@@ -1,0 +1,88 @@
+"""One tiny task behind both protocols: five cells in a row, start in the middle, 1 at the right end, nothing at the
+left, seven steps at most. Importing this module registers it as Corridor-v0 in Gymnasium, with faults on demand."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from etd.core.types import Discrete, EnvSpec, Transition
+
+CELLS, LIMIT = 5, 7
+HOST = "gymnasium:tests.corridor:Corridor-v0"
+
+
+@dataclass(frozen=True)
+class Corridor:
+    """On the device. A state is (cell, time)."""
+
+    @property
+    def spec(self):
+        return EnvSpec("corridor", (CELLS + 1,), "float32", 1.0, Discrete(2), LIMIT, 2, "vector")
+
+    def reset(self, key):
+        return (jnp.int32(CELLS // 2), jnp.int32(0)), self.observe(CELLS // 2, 0)
+
+    def observe(self, cell, time):
+        return jnp.append(jax.nn.one_hot(cell, CELLS), time / LIMIT).astype(jnp.float32)
+
+    def step(self, state, action, key):
+        cell, time = state[0] + 2 * action - 1, state[1] + 1
+        ended = (cell == 0) | (cell == CELLS - 1)
+        reward = (cell == CELLS - 1).astype(jnp.float32)
+        named = (cell * 10 + time).astype(jnp.uint32)
+        return (cell, time), Transition(self.observe(cell, time), reward, ended, time == LIMIT, named)
+
+
+class HostCorridor(gymnasium.Env):
+    """On the host. A file named by CORRIDOR_FAULT makes a worker fail: it holds 'raise', 'kill' or 'once'."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(0, 1, (CELLS + 1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None, drift=False):
+        self.render_mode, self.drift = render_mode, drift
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cell, self.time = CELLS // 2, 0
+        return self.observe(), {}
+
+    def observe(self):
+        obs = np.append(np.eye(CELLS)[self.cell], self.time / LIMIT).astype(np.float32)
+        return obs + np.float32(os.getpid() % 1000 * 1e-6) if self.drift else obs
+
+    def step(self, action):
+        _fail()
+        self.cell, self.time = self.cell + 2 * action - 1, self.time + 1
+        ended = self.cell in (0, CELLS - 1)
+        return self.observe(), float(self.cell == CELLS - 1), ended, self.time == LIMIT, {}
+
+    def render(self):
+        picture = np.full((8, 8 * CELLS, 3), 255, np.uint8)
+        picture[:, 8 * self.cell : 8 * self.cell + 8] = (220, 40, 40)
+        return picture
+
+
+def _fail():
+    fault = Path(os.environ.get("CORRIDOR_FAULT", "none"))
+    if not fault.is_file():
+        return
+    kind = fault.read_text()
+    if kind in ("once", "kill once"):
+        fault.unlink()
+    if kind.startswith("kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise RuntimeError("the floor gave way")
+
+
+gymnasium.register("Corridor-v0", HostCorridor, max_episode_steps=LIMIT)
+gymnasium.register("Drift-v0", HostCorridor, max_episode_steps=LIMIT, kwargs={"drift": True})

@@ -1,0 +1,247 @@
+"""Training in environments of the host: the same learner result as on the device, ends, resumption, faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium")
+
+from tests.closeness import assert_close
+from tests.corridor import CELLS, HOST, Corridor
+
+from etd.agent.ppo import PPO
+from etd.bonuses import ETD
+from etd.core.errors import UserError
+from etd.core.types import Rollout
+from etd.envs import Task
+from etd.envs.host.env import Normaliser
+from etd.envs.host.pool import WorkerError
+from etd.lab import session
+from etd.train import learn, trainer
+from etd.train.experiment import Experiment
+from etd.train.host import HostTrainer, advancing
+
+TINY = Experiment(
+    env=Task(HOST),
+    bonus=ETD(minibatch=20, epochs=1, features=8, latent=8, embedding=8, norm="layer"),
+    ppo=PPO(minibatch=20, epochs=1, features=8, latent=8, norm="layer"),
+    num_envs=4,
+    rollout=10,
+    steps=120,
+    seed=5,
+    seeds=2,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_quickly():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def fault(tmp_path, monkeypatch):
+    """Writes what goes wrong in the next step of any corridor."""
+    path = tmp_path / "fault"
+    monkeypatch.setenv("CORRIDOR_FAULT", str(path))
+    return path.write_text
+
+
+def copied(tree):
+    return jax.tree.map(np.array, jax.device_get(tree))
+
+
+@pytest.fixture(scope="module")
+def together():
+    """States and rollouts of three iterations on the host, both seeds."""
+    states, rollouts = [], []
+    with advancing(TINY) as step:
+        inner = step.stage.rollout
+
+        def remember(*args):
+            hidden, rollout = inner(*args)
+            rollouts.append(rollout)
+            return hidden, rollout
+
+        step.stage.rollout = remember
+        state = trainer.starter(TINY)()
+        for _ in range(3):
+            state, metrics = step(state)
+            states.append((copied(state._replace(key=None)), copied(metrics)))
+    return states, rollouts
+
+
+def test_host_and_device_learn_the_same(together):
+    """Same weights, bonuses and metrics from the same task behind either protocol."""
+    states, _ = together
+    alone = replace(TINY, seeds=1)
+    step = jax.jit(partial(learn.iterate, alone, Corridor()))
+    for index, seed in enumerate((5, 6)):
+        state = learn.init(alone, Corridor(), jax.random.key(seed))
+        for k in range(3):
+            state, metrics = step(state)
+            on_host, said = states[k]
+            mine = jax.tree.map(lambda leaf, i=index: leaf[i], on_host.minds)
+            # Not the ledger: the host names states by what is seen of them.
+            for part in ("policy", "bonus", "bonus_moments", "advantage_moments"):
+                assert_close(getattr(mine, part), getattr(copied(state.minds), part))
+            for name in ("return", "length", "success", "episodes", "bonus_mean", "model_loss", "ppo_kl"):
+                np.testing.assert_allclose(said[name][index], metrics[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_rollouts_keep_true_ends(together):
+    """Every episode walks cell by cell from the middle to its true last cell; then the next begins."""
+    for rollout in together[1]:
+        rollout = Rollout(*jax.tree.map(lambda leaf: leaf[0], rollout))
+        cell, after = rollout.obs[..., :CELLS].argmax(-1), rollout.next_obs[..., :CELLS].argmax(-1)
+        np.testing.assert_array_equal(after, cell[:-1] + 2 * rollout.action - 1)
+        done = rollout.step.terminated | rollout.step.truncated
+        assert done.any()
+        np.testing.assert_array_equal(cell[1:], np.where(done, CELLS // 2, after))
+        np.testing.assert_array_equal(rollout.step.terminated, (after == 0) | (after == CELLS - 1))
+        np.testing.assert_array_equal(rollout.step.truncated, np.isclose(rollout.next_obs[..., -1], 1))
+        np.testing.assert_array_equal(rollout.step.reward, after == CELLS - 1)
+        assert not rollout.hidden[1:][done].any()
+        assert rollout.hidden[1:][~done].any()
+
+
+def test_resuming_is_exact(together):
+    """From the second state on, in new worker processes: bit for bit the third."""
+    states, _ = together
+    start = states[1][0]
+    key = trainer.starter(TINY)().key
+    assert start.envs.time.any()  # episodes were under way
+    with advancing(TINY) as step:
+        state, metrics = step(jax.tree.map(jax.numpy.asarray, start._replace(key=key)))
+    jax.tree.map(np.testing.assert_array_equal, copied(state._replace(key=None)), states[2][0])
+    jax.tree.map(np.testing.assert_array_equal, copied(metrics), states[2][1])
+
+
+def test_what_does_not_repeat_itself_ends_and_is_told(together):
+    """Observations that depend on the process cannot be found again: every running episode is cut."""
+    experiment, said = replace(TINY, env=Task(HOST.replace("Corridor-v0", "Drift-v0"))), []
+    start, key = together[0][1][0], trainer.starter(TINY)().key
+    with advancing(experiment, said.append) as step:
+        step.stage.begin(start.envs)
+        _, rollout = step.stage.rollout(
+            trainer.actor(experiment),
+            start.minds.policy,
+            start.hidden,
+            np.asarray(trainer.noise(experiment)(jax.tree.map(jax.numpy.asarray, start._replace(key=key)))),
+        )
+    cut = start.envs.time > 0
+    np.testing.assert_array_equal(rollout.step.truncated[:, 0] & ~rollout.step.terminated[:, 0], cut)
+    assert f"{cut.sum()} of 8 environments" in said[0]
+    assert not rollout.step.reward[:, 0][cut].any()
+
+
+def test_a_run_from_start_to_film(tmp_path):
+    """Train, stop, resume: the same numbers as without the stop."""
+    whole = session.train(experiment=TINY, out=tmp_path / "whole", quiet=True)
+    session.train(experiment=replace(TINY, steps=40), out=tmp_path / "parts", quiet=True)
+    parts = session.resume(tmp_path / "parts", steps=120, quiet=True)
+    one, two = whole.metrics(), parts.metrics()
+    for name in one.keys() - {"wall"}:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["once", "kill once"])
+def test_a_worker_that_dies_is_replaced(fault, kind):
+    """One death: one sentence; the episodes it played are truncated, without reward; training goes on."""
+    said = []
+    with advancing(replace(TINY, seeds=1), said.append) as step:
+        driver: HostTrainer = step
+        state = trainer.starter(replace(TINY, seeds=1))()
+        state, _ = step(state)
+        fault(kind)
+        before = driver.stage.pool.workers[:]
+        state, metrics = step(state)
+        assert sum(a is not b for a, b in zip(before, driver.stage.pool.workers, strict=True)) == 1
+        assert len(said) == 1
+        assert ("the floor gave way" if kind == "once" else "killed by signal 9") in said[0]
+        assert metrics["alive"].all()
+        step(state)
+
+
+def test_three_deaths_in_a_row_end_the_run_after_a_checkpoint(fault, tmp_path):
+    run = session.train(experiment=replace(TINY, steps=40), out=tmp_path / "run", quiet=True)
+    fault("raise")
+    with pytest.raises(WorkerError, match="died 3 times in a row") as caught:
+        session.resume(run.path, steps=120, quiet=True)
+    assert "Traceback" in str(caught.value)
+    assert "the floor gave way" in str(caught.value)
+    assert run.checkpoints()[0].stem == "0000001"
+    (tmp_path / "fault").unlink()
+    assert len(session.resume(run.path, quiet=True).metrics()["step"]) == 6
+
+
+def test_workers_do_not_outlive_a_killed_parent(tmp_path):
+    """kill -9 on the parent leaves no process behind, also none in the midst of a long step."""
+    code = f"""
+import sys, time
+from etd.envs.host.env import HostEnv
+from etd.envs.host.pool import Pool
+pool = Pool({HOST!r}, HostEnv({HOST!r}).spec, [(0, n) for n in range(4)], [0] * 4)
+print(*[worker.process.pid for worker in pool.workers], flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert pids
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_alive(pid) for pid in pids)
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_the_normaliser_is_gymnasiums(rng):
+    from gymnasium.wrappers.utils import RunningMeanStd
+
+    ours = Normaliser.start(2, 3)
+    theirs = [RunningMeanStd(shape=(3,)) for _ in range(2)]
+    for t in range(50):
+        obs = rng.normal(2, 5, (2, 3)).astype(np.float32)
+        rows = np.array([0, 1]) if t % 3 else np.array([1])
+        ours.enter(obs[rows], rows)
+        for row in rows:
+            theirs[row].update(obs[row][None])
+        expected = [(obs[row] - theirs[row].mean) / np.sqrt(theirs[row].var + 1e-8) for row in (0, 1)]
+        np.testing.assert_allclose(ours(obs), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_normalised_training_counts_every_observation_once():
+    experiment = replace(TINY, env=Task(HOST, normalise=True), seeds=1)
+    with advancing(experiment) as step:
+        state, _ = step(trainer.starter(experiment)())
+        kept = state.envs.normaliser
+        done = int(np.asarray(step.stage.running.episode).sum())
+    assert float(kept.seen.sum()) == pytest.approx(4 + 40 + done, abs=0.01)
+
+
+def test_clear_refusals():
+    with pytest.raises(UserError, match="lives on the host"):
+        Task(HOST).make()
+    with pytest.raises(UserError, match="noise is added on the device"):
+        Task(HOST, noise=0.1).host()
+    with pytest.raises(UserError, match="serves vectors from the host"):
+        Task(normalise=True).make()
