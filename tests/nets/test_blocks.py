@@ -5,7 +5,7 @@ import optax
 import pytest
 from flax import nnx
 
-from etd.nets.blocks import GRU, Block, ConvBlock, Norm, conv2x2
+from etd.nets.blocks import GRU, Block, ConvBlock, Norm, conv
 from etd.nets.model import create, descend
 
 STILL = optax.sgd(0.0)
@@ -16,10 +16,11 @@ def of(build):
     return lambda key: create(build, STILL, key)
 
 
-def test_conv2x2_is_the_convolution_with_its_gradients(quick, rng):
+@pytest.mark.parametrize("size", [2, 3])
+def test_conv_is_the_convolution_with_its_gradients(quick, rng, size):
     x = rng.normal(size=(2, 3, 5, 4, 3)).astype(np.float32)  # two leading axes, a rectangle
-    kernel = rng.normal(size=(2, 2, 3, 6)).astype(np.float32)
-    pull = rng.normal(size=(2, 3, 4, 3, 6)).astype(np.float32)
+    kernel = rng.normal(size=(size, size, 3, 6)).astype(np.float32)
+    pull = rng.normal(size=(2, 3, 6 - size, 5 - size, 6)).astype(np.float32)
 
     def primitive(x, kernel):
         flat = x.reshape(-1, *x.shape[2:])
@@ -27,7 +28,7 @@ def test_conv2x2_is_the_convolution_with_its_gradients(quick, rng):
         return y.reshape(*x.shape[:2], *y.shape[1:])
 
     def ours(x, kernel):
-        return conv2x2(x, kernel.reshape(-1, kernel.shape[-1]))
+        return conv(x, kernel.reshape(-1, kernel.shape[-1]), size)
 
     def with_gradients(function):
         out, back = jax.vjp(function, x, kernel)
@@ -38,7 +39,7 @@ def test_conv2x2_is_the_convolution_with_its_gradients(quick, rng):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 1, 1), (4, 2, 0)])
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 1, 1), (4, 2, 0), (3, 1, 0), (3, 2, 0)])
 def test_conv_block_against_loops(quick, fill, rng, kernel, stride, padding):
     learner = fill(of(lambda: ConvBlock((6, 5, 2), 3, kernel, stride, "none", padding)))
     weight, bias = np.asarray(learner.params["kernel"]), np.asarray(learner.params["bias"])

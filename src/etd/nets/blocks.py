@@ -8,6 +8,7 @@ because every draw is compiled apart: ten of them took 12 s on a CPU, one of the
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -131,50 +132,75 @@ class ConvBlock(nnx.Module):
     def __call__(self, x: Array) -> Array:
         pad = self.padding
         x = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0))) if pad else x
-        kernel = self.kernel[...]
-        if kernel.shape[0] == 2 and self.stride == 1:
-            y = conv2x2(x, kernel.reshape(-1, kernel.shape[-1]))
+        size, stride = self.kernel.shape[0], self.stride
+        if size % stride == 0:
+            y = conv(_blocks(x, stride), _block_kernel(self.kernel[...], stride), size // stride)
         else:
-            steps = (self.stride, self.stride)
-            y = jax.lax.conv_general_dilated(x, kernel, steps, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            steps = (stride, stride)
+            layout = ("NHWC", "HWIO", "NHWC")
+            y = jax.lax.conv_general_dilated(x, self.kernel[...], steps, "VALID", dimension_numbers=layout)
         return jax.nn.relu(self.norm(y + self.bias[...]))
 
 
-@jax.custom_vjp
-def conv2x2(x: Array, kernel: Array) -> Array:
-    """2x2 convolution of stride 1 as one matmul: [..., h, w, c] and [4c, o] to [..., h-1, w-1, o].
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def conv(x: Array, kernel: Array, size: int) -> Array:
+    """``size`` x ``size`` convolution of stride 1 as one matmul: [..., h, w, c] and [size^2 c, o] to
+    [..., h-size+1, w-size+1, o].
 
     On small grids this beats the convolution primitive, on the CPU and on the GPU, and it stays one batched matmul
-    under a seed vmap. The barriers keep XLA from fusing patches with what is around them and so computing them more
-    than once; without them an iteration of 32 seeds on an H200 took 939 ms, with them 813 (tensorfloat32).
+    under a seed vmap. On a CPU the primitive is ten times slower inside a loop, which every training is (6.0 s against
+    0.6 s for loss and gradient of 512 images of 64 x 64). The barriers keep XLA from fusing patches with what is around
+    them and so computing them more than once; without them an iteration of 32 seeds on an H200 took 939 ms, with them
+    813 (tensorfloat32).
     """
-    return _patches(x) @ kernel
+    return _patches(x, size) @ kernel
 
 
-def _patches(x: Array) -> Array:
+def _patches(x: Array, size: int) -> Array:
     x = settle(x)
-    corners = [x[..., :-1, :-1, :], x[..., :-1, 1:, :], x[..., 1:, :-1, :], x[..., 1:, 1:, :]]
+    height, width = (side - size + 1 for side in x.shape[-3:-1])
+    corners = [x[..., i : i + height, j : j + width, :] for i in range(size) for j in range(size)]
     return optimization_barrier(jnp.concatenate(corners, -1))
 
 
-def _conv2x2_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    patches = _patches(x)
+def _conv_forward(x: Array, kernel: Array, size: int) -> tuple[Array, tuple[Array, Array]]:
+    patches = _patches(x, size)
     return patches @ kernel, (patches, kernel)
 
 
-def _conv2x2_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
+def _conv_backward(size: int, saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
     patches, kernel = saved
     grad = optimization_barrier(grad)
     rows, outs = patches.reshape(-1, patches.shape[-1]), grad.reshape(-1, grad.shape[-1])
     grad_kernel = jnp.einsum("nk,no->ok", rows, outs).T
-    corners = jnp.split(optimization_barrier(grad @ kernel.T), 4, -1)
-    lead = [(0, 0)] * (grad.ndim - 3)
-    offsets = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    padded = [jnp.pad(c, [*lead, (i, 1 - i), (j, 1 - j), (0, 0)]) for c, (i, j) in zip(corners, offsets, strict=True)]
+    corners = jnp.split(optimization_barrier(grad @ kernel.T), size * size, -1)
+    lead, last = [(0, 0)] * (grad.ndim - 3), size - 1
+    offsets = [(i, j) for i in range(size) for j in range(size)]
+    padded = [
+        jnp.pad(c, [*lead, (i, last - i), (j, last - j), (0, 0)]) for c, (i, j) in zip(corners, offsets, strict=True)
+    ]
     return optimization_barrier(sum(padded[1:], padded[0])), grad_kernel
 
 
-conv2x2.defvjp(_conv2x2_forward, _conv2x2_backward)
+conv.defvjp(_conv_forward, _conv_backward)
+
+
+def _blocks(x: Array, stride: int) -> Array:
+    """[B, h, w, c] as [B, h/s, w/s, s s c]: a convolution whose kernel is a multiple of its stride s is one of stride 1
+    over these. Rows and columns that no kernel reaches are left out."""
+    if stride == 1:
+        return x
+    batch, height, width, channels = x.shape
+    rows, columns = height // stride, width // stride
+    x = x[:, : rows * stride, : columns * stride].reshape(batch, rows, stride, columns, stride, channels)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, rows, columns, stride * stride * channels)
+
+
+def _block_kernel(kernel: Array, stride: int) -> Array:
+    """[K, K, c, o] as [K K c, o] in the order of patches of blocks."""
+    size, outputs = kernel.shape[0] // stride, kernel.shape[-1]
+    split = kernel.reshape(size, stride, size, stride, -1, outputs)
+    return split.transpose(0, 2, 1, 3, 4, 5).reshape(-1, outputs)
 
 
 class GRU(nnx.Module):
