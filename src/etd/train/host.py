@@ -6,23 +6,30 @@ the other half steps; the rollout is assembled on the host and moves to the devi
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from etd.core.types import Box, Metrics, PyTree, Rollout, Transition
+from etd.core.types import Box, Discrete, EnvSpec, Metrics, PyTree, Rollout, Transition
 from etd.envs.host.env import HostEnv, Normaliser, Running
 from etd.envs.host.pool import Pool
+from etd.envs.host.worker import episode_seed
 from etd.train import trainer
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
 
 LASTING = ("obs", "value", "hidden", "features")
 """Fields of a Rollout that have a row more than it has steps."""
+
+
+def given(action: np.ndarray, space: Discrete | Box) -> np.ndarray:
+    """What the environment is given of the policy's action."""
+    return np.clip(action, space.low, space.high) if isinstance(space, Box) else action
 
 
 class Stage:
@@ -87,11 +94,9 @@ class Stage:
 
     def _do(self, action: np.ndarray, part: slice) -> None:
         """Hand a group its actions [S, G, ...], clipped, and note them down."""
-        space = self.spec.action
-        given = np.clip(action, space.low, space.high) if isinstance(space, Box) else action
-        self._pool("action")[:, part] = given
+        self._pool("action")[:, part] = taken = given(action, self.spec.action)
         seed, number = np.ogrid[: self.shape[0], part]
-        self.running.actions[seed, number, self.running.time[:, part]] = given
+        self.running.actions[seed, number, self.running.time[:, part]] = taken
         self.running.time[:, part] += 1
 
     def _take(self, rows: dict[str, np.ndarray], part: slice, t: int, steps: int) -> np.ndarray:
@@ -176,3 +181,93 @@ def advancing(
         yield driver
     finally:
         driver.stage.pool.close()
+
+
+# Playing without learning ----------------------------------------------------------------------------------------
+
+CHUNK = 64
+"""Steps between looks at whether every environment has played its share."""
+
+
+class Played(NamedTuple):
+    """One finished episode."""
+
+    seed: int
+    """what its environment was reset with, so that it can be played again"""
+    actions: np.ndarray
+    """[T] or [T, size], as the environment took them"""
+    rewards: np.ndarray
+    """[T]"""
+    success: bool
+    achieved: np.ndarray
+    """[K] bool"""
+
+
+def play(
+    experiment: Experiment,
+    env: HostEnv,
+    state: TrainState,
+    index: int,
+    episodes: int,
+    greedy: bool = False,
+    tell: Callable[[str], None] = print,
+) -> list[Played]:
+    """``episodes`` of the policy of the seed at ``index``, in fresh environments that share them out evenly.
+
+    Where observations are normalised, these environments begin with what all of the training's saw together.
+    """
+    slots = min(episodes, experiment.num_envs)
+    one: TrainState = jax.tree.map(lambda leaf: leaf[index : index + 1], state)
+    act, draw = trainer.actor(experiment), trainer.play_noise(experiment, CHUNK, slots, greedy)
+    hidden = np.zeros((1, slots, state.hidden.shape[-1]), np.float32)
+    stage = Stage(env, [experiment.seed + index], slots, "play", tell)
+    books = [_Book(env.spec, experiment.seed + index, slot) for slot in range(slots)]
+    shares = [episodes // slots + (slot < episodes % slots) for slot in range(slots)]
+    try:
+        stage.begin(_fresh(env, slots, jax.device_get(one.envs)))
+        for chunk in itertools.count():
+            hidden, rollout = stage.rollout(act, one.minds.policy, hidden, np.asarray(draw(one.key, chunk)))
+            for slot, book in enumerate(books):
+                book.enter(jax.tree.map(lambda leaf, n=slot: leaf[0, :, n], rollout))
+            if all(len(book.found) >= share for book, share in zip(books, shares, strict=True)):
+                return [one for book, share in zip(books, shares, strict=True) for one in book.found[:share]]
+    finally:
+        stage.pool.close()
+    raise AssertionError  # the count has no end
+
+
+def _fresh(env: HostEnv, slots: int, trained: Running) -> Running:
+    """[1, slots] environments at their first episodes."""
+    running = env.begin(slots)
+    if trained.normaliser is not None:
+        running = running._replace(normaliser=Normaliser(*(f[0] for f in trained.normaliser)).pooled(slots))
+    return jax.tree.map(lambda leaf: leaf[None], running)
+
+
+class _Book:
+    """Collects the finished episodes of one environment."""
+
+    def __init__(self, spec: EnvSpec, seed: int, slot: int):
+        self.spec, self.name = spec, ("play", seed, slot)
+        self.parts: list[dict[str, np.ndarray]] = []
+        self.found: list[Played] = []
+
+    def enter(self, rollout: Rollout) -> None:
+        """Some more steps, leaves [T, ...]."""
+        columns = {"action": rollout.action, "reward": rollout.step.reward, "terminated": rollout.step.terminated}
+        if rollout.step.achieved is not None:
+            columns["achieved"] = rollout.step.achieved
+        begin = 0
+        for end in [*np.flatnonzero(rollout.done) + 1, None]:
+            self.parts.append({name: np.asarray(column)[begin:end] for name, column in columns.items()})
+            if end is not None:
+                self._finish()
+                begin = end
+
+    def _finish(self) -> None:
+        whole = {name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]}
+        self.parts = []
+        success = bool(whole["terminated"][-1] and whole["reward"][-1] > 0)
+        achieved = whole["achieved"][-1] if "achieved" in whole else np.zeros(0, bool)
+        seed, actions = episode_seed(*self.name, len(self.found)), given(whole["action"], self.spec.action)
+        self.found.append(Played(seed, actions, whole["reward"], success, achieved))

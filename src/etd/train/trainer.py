@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from etd.core.keys import named
-from etd.core.types import Array, Key, Metrics, PyTree
+from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
 from etd.nets.heads import action_noise
 from etd.nets.model import Learner
 from etd.train import learn
-from etd.train.collect import act
+from etd.train.collect import act, first_hidden
 from etd.train.evaluate import Episodes, play
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
@@ -62,6 +63,43 @@ def noise(experiment: Experiment) -> Callable[[TrainState], Array]:
         return action_noise(named(learn.iteration_key(state), "action"), experiment.env.spec.action, lead)
 
     return jax.jit(over_seeds(draw))
+
+
+@lru_cache(maxsize=8)
+def play_noise(experiment: Experiment, steps: int, num_envs: int, greedy: bool) -> Callable[[Key, int], Array]:
+    """A compiled function: what the actions of a part of a game are sampled with, [S, steps, num_envs, ...]."""
+
+    def draw(key: Key, part: Array) -> Array:
+        drawn = action_noise(named(key, "play", part), experiment.env.spec.action, (steps, num_envs))
+        return jnp.zeros_like(drawn) if greedy else drawn
+
+    return jax.jit(lambda keys, part: jax.vmap(lambda key: draw(key, part))(keys))
+
+
+@lru_cache(maxsize=8)
+def appraiser(experiment: Experiment) -> Callable[[TrainState, int, Array, Array, Transition], Array]:
+    """A compiled function of one episode that the seed at an index played: observations [T+1, ...], actions [T, ...]
+    and transitions [T, ...] to the bonus [T], before standardising, under a memory that was empty at its start."""
+    bonus = experiment.bonus
+
+    def appraise(state: TrainState, index: int, obs: Array, action: Array, step: Transition) -> Array:
+        minds = jax.tree.map(lambda leaf: leaf[index], state.minds)
+        net = minds.policy.net()
+
+        def look(hidden: Array, obs: Array) -> tuple[Array, Any]:
+            out = net(obs[None], hidden)
+            return out.hidden, (hidden, out)
+
+        _, (hidden, out) = jax.lax.scan(look, first_hidden(experiment.ppo.features, 1), obs)
+        logits = out.policy.logits[:-1]
+        step = jax.tree.map(lambda leaf: leaf[:, None], step)
+        said = jax.vmap(type(out.policy).log_prob)(jax.tree.map(lambda leaf: leaf[:-1], out.policy), action[:, None])
+        rollout = Rollout(obs[:, None], step, action[:, None], said, out.value, hidden, out.features, logits)
+        fresh = bonus.init(named(state.key[index], "memory"), experiment.env.spec, 1)
+        scored = bonus.score(minds.bonus._replace(memory=fresh.memory), rollout, named(state.key[index], "score"))[1]
+        return scored.bonus[:, 0]
+
+    return _precise(experiment, jax.jit(appraise))
 
 
 @lru_cache(maxsize=8)
