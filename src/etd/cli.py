@@ -39,11 +39,10 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
     """
     from etd.bonuses import BONUSES
     from etd.core.errors import unknown
-    from etd.envs import ids
     from etd.lab.presets import PRESETS
 
     sections = {
-        "environments": [(name, "") for name in ids()],
+        "environments": _environments(),
         "bonuses": [(name, _first_line(kind)) for name, kind in BONUSES.items()],
         "presets": [(name, _summary(preset)) for name, preset in PRESETS.items()],
     }
@@ -57,11 +56,29 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
             Console().print(table)
 
 
-def _summary(preset: Any) -> str:
-    from etd.envs import ids
+def _environments() -> list[tuple[str, str]]:
+    """Each id, and what there is to say of it."""
+    from etd.envs import host, maze, minigrid
 
-    missing = "" if preset.env.id in ids() else " (this version has no such environment)"
-    return f"{preset.env.id}, {preset.steps:,} steps{missing}"
+    rows = [(name, "") for name in (*minigrid.IDS, *maze.IDS)]
+    for suite in host.SUITES:
+        wanting = _install(suite.extra) if host.missing(suite) else ""
+        rows += [(name, wanting) for name in suite.ids]
+        if suite.prefix:
+            rows.append((f"{suite.prefix}...", " ".join(filter(None, [suite.more, wanting]))))
+    return rows
+
+
+def _install(extra: str) -> str:
+    return f"(pip install 'etd\\[{extra}]')"  # escaped: rich reads brackets as markup
+
+
+def _summary(preset: Any) -> str:
+    from etd.envs import host
+
+    suite = host.find(preset.env.id)
+    wanting = f" {_install(suite.extra)}" if suite and host.missing(suite) else ""
+    return f"{preset.env.id}, {preset.steps:,} steps{wanting}"
 
 
 def _first_line(kind: type) -> str:
@@ -158,7 +175,7 @@ def resume(run: tyro.conf.Positional[Path], steps: _Number = None, until: _Real 
 
 
 def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: _Flag = False) -> None:
-    """Play fresh levels with each seed's trained policy.
+    """Play fresh episodes with each seed's trained policy.
 
     For example:
 
@@ -166,12 +183,12 @@ def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: _Flag
 
     Args:
         run: the run's directory.
-        episodes: levels per seed.
+        episodes: how many per seed.
         greedy: take the likeliest action instead of sampling one.
     """
-    from etd.lab import watch
+    from etd.lab import evaluation
 
-    watch.table(watch.evaluate(run, episodes, greedy))
+    evaluation.table(evaluation.evaluate(run, episodes, greedy))
 
 
 def watch(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from io import StringIO
 from pathlib import Path
 
 import jax
@@ -9,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from etd.core.errors import UserError
 from etd.core.keys import named
@@ -111,44 +109,13 @@ def test_best_seed_plays_unless_one_is_named(logged) -> None:
         watch.choose(run, 7)
 
 
-def test_evaluate_is_the_mean_over_played_episodes(trained: Path, loaded) -> None:
-    run, state = loaded
-    scores = watch.evaluate(trained, episodes=EPISODES)
-    assert [row["seed"] for row in scores["seeds"]] == [3, 4]
-    played = trainer.player(run.experiment, EPISODES, False)(state, 1, named(state.key[1], "evaluate"))
-    row = scores["seeds"][1]
-    assert row["success"] == pytest.approx(np.mean(played.success))
-    assert row["return"] == pytest.approx(np.mean(played.total))
-    assert row["length"] == pytest.approx(np.mean(played.length))
-    for name in ("success", "return", "length"):
-        assert scores["overall"][name] == pytest.approx(np.mean([row[name] for row in scores["seeds"]]))
-
-
-def test_table_prints_a_row_per_seed() -> None:
-    rows = [{"seed": 3, "success": 0.25, "return": 0.125, "length": 80.0}]
-    rows += [{"seed": 4, "success": 0.75, "return": 0.625, "length": 20.0}]
-    overall = {"success": 0.5, "return": 0.375, "length": 50.0}
-    scores = {"env": "MiniGrid-Empty-5x5-v0", "episodes": 8, "greedy": True, "seeds": rows, "overall": overall}
-    stream = StringIO()
-    watch.table(scores, Console(file=stream, width=100))
-    text = stream.getvalue()
-    assert "8 fresh levels per seed, likeliest actions" in text
-    cells = [line.strip("│ ").split() for line in text.splitlines() if "%" in line]
-    bare = [[cell for cell in line if cell != "│"] for line in cells]
-    assert bare == [
-        ["3", "25.0%", "0.125", "80.0"],
-        ["4", "75.0%", "0.625", "20.0"],
-        ["all", "50.0%", "0.375", "50.0"],
-    ]
-
-
 def test_mistakes_get_sentences(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"\.avi"):
         watch.film(trained, tmp_path / "film.avi")
     with pytest.raises(UserError, match="at least 1"):
         watch.film(trained, tmp_path / "film.gif", episodes=0)
     with pytest.raises(UserError, match="is not a run"):
-        watch.evaluate(tmp_path / "nowhere")
+        watch.film(tmp_path / "nowhere", tmp_path / "film.gif")
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(UserError, match=r"pip install 'etd\[video\]'"):
         watch.film(trained, tmp_path / "film.mp4")

@@ -1,4 +1,4 @@
-"""What a trained policy does: a film of one episode with its bonus beside it, and its scores over many."""
+"""What a trained policy does: a film of one episode with its bonus beside it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import jax
 import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from rich.console import Console
-from rich.table import Table
 
 from etd.core.errors import UserError
 from etd.core.keys import named
-from etd.core.types import Array, Key, PyTree
+from etd.core.types import PyTree
 from etd.envs.base import DeviceEnv
 from etd.lab import session
 from etd.lab.fields import bonus_name
@@ -243,46 +241,3 @@ def _write_mp4(frames: list[Picture], out: Path, seconds: float) -> None:
     with extra("imageio", "video").get_writer(out, fps=1 / seconds, macro_block_size=2) as writer:
         for picture in held:
             writer.append_data(np.asarray(picture))
-
-
-# Scores ----------------------------------------------------------------------------------------------------------
-
-
-SCORES = ("success", "return", "length")
-
-
-def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str, Any]:
-    """Play ``episodes`` fresh levels with every seed's policy: success rate, mean return and mean length."""
-    if episodes < 1:
-        raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
-    run, state = session.load(path)
-    play = trainer.player(run.experiment, episodes, greedy)
-
-    # Compiled anew with only what is asked for, so that the bonus is not computed.
-    @jax.jit
-    def means(state: TrainState, index: int, key: Key) -> tuple[Array, ...]:
-        played = play(state, index, key)
-        return played.success.mean(), played.total.mean(), played.length.mean()
-
-    rows = []
-    for index in range(run.experiment.seeds):
-        values = map(float, means(state, index, named(state.key[index], "evaluate")))
-        rows.append({"seed": run.experiment.seed + index, **dict(zip(SCORES, values, strict=True))})
-    overall = {name: float(np.mean([row[name] for row in rows])) for name in SCORES}
-    return {"env": run.experiment.env.id, "episodes": episodes, "greedy": greedy, "seeds": rows, "overall": overall}
-
-
-def table(scores: dict[str, Any], console: Console | None = None) -> None:
-    """Print what ``evaluate`` returned."""
-    how = "likeliest actions" if scores["greedy"] else "sampled actions"
-    title = f"{scores['env']}, {scores['episodes']} fresh levels per seed, {how}"
-    grid = Table("seed", *SCORES)
-    for column in grid.columns:
-        column.justify = "right"
-    for row in scores["seeds"]:
-        grid.add_row(str(row["seed"]), f"{row['success']:.1%}", f"{row['return']:.3f}", f"{row['length']:.1f}")
-    if len(scores["seeds"]) > 1:
-        grid.add_section()
-        mean = scores["overall"]
-        grid.add_row("all", f"{mean['success']:.1%}", f"{mean['return']:.3f}", f"{mean['length']:.1f}")
-    (console or Console(highlight=False)).print(title, grid, sep="\n")

@@ -31,6 +31,8 @@ class Episodes(NamedTuple):
     """[E] return"""
     success: Array
     """[E] bool"""
+    achieved: Array | None
+    """[E, K] bool: what each unlocked"""
 
 
 def play(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, key: Key, greedy: bool) -> Episodes:
@@ -54,6 +56,7 @@ def play(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, ke
         first.sum(0),
         (rollout.step.reward * first).sum(0),
         success.any(0),
+        None if rollout.step.achieved is None else (rollout.step.achieved & first[:, :, None]).any(0),
     )
 
 
