@@ -46,7 +46,11 @@ class Suite:
     """what may follow the prefix, in words"""
 
     def make(self, name: str, **options: Any) -> gymnasium.Env:
-        return import_module(f"etd.envs.host.{self.name}").make(name, **options)
+        try:
+            builder = import_module(f"etd.envs.host.{self.name}")
+        except ImportError as error:
+            raise UserError(f"{name} needs a package that fails ({error}): pip install 'etd[{self.extra}]'") from error
+        return builder.make(name, **options)
 
 
 SUITES = (

@@ -16,7 +16,8 @@ from etd.core.errors import UserError, unknown
 from etd.envs.host.opengl import drawing, headless
 
 headless()
-from dm_control import suite  # noqa: E402  (reads MUJOCO_GL)
+with drawing("The DeepMind Control suite"):  # looks for OpenGL when it is imported
+    from dm_control import suite
 
 FRAMES = 1000
 """The length of every episode of the suite but those of lqr, which have no limit of their own."""

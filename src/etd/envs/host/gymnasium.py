@@ -34,12 +34,11 @@ def make(name: str, max_steps: int | None = None, **options: Any) -> Adapted:
     return Adapted(_acting(env), name, limit)
 
 
-class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
+class Adapted(gymnasium.Wrapper):
     """An environment with the type of observation and the attributes that workers rely on."""
 
     def __init__(self, env: gymnasium.Env, name: str, max_steps: int) -> None:
-        gymnasium.utils.RecordConstructorArgs.__init__(self, name=name, max_steps=max_steps)
-        gymnasium.Wrapper.__init__(self, env)
+        super().__init__(env)
         self.name, self.max_steps = name, max_steps
         seen = env.observation_space
         if isinstance(seen, spaces.Box) and len(seen.shape) == 1:

@@ -16,20 +16,14 @@ from typing import Any
 import numpy as np
 import pyglet
 
-from etd.core.errors import UserError
-from etd.envs.host.opengl import LIBRARIES, drawing
+from etd.envs.host.opengl import drawing
 
 if sys.platform == "linux":
     pyglet.options["headless"] = True  # by EGL, without a display; read when the rest of pyglet is imported
-try:
+with drawing("MiniWorld"):  # it looks for OpenGL when it is imported
     from miniworld.envs.maze import Maze
     from miniworld.opengl import FrameBuffer, Texture
     from miniworld.params import DEFAULT_PARAMS
-except Exception as error:  # pyglet's own kinds, and what they lead to
-    raise UserError(
-        f"MiniWorld draws with OpenGL, which failed ({type(error).__name__}: {error}). "
-        f"On Debian or Ubuntu: apt-get install {LIBRARIES}"
-    ) from error
 
 OBSERVED = 64
 PICTURE = 384
