@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("dm_control")
-pytest.importorskip("gymnasium")
+from etd.core.errors import UserError
+from etd.envs import host
 
-from etd.core.errors import UserError  # noqa: E402
-from etd.envs import host  # noqa: E402
+if host.missing(host.find("dmc:hopper-hop")):
+    pytest.skip("not installed", allow_module_level=True)
 
 
 @pytest.mark.parametrize("name", ["cartpole-swingup_sparse", "hopper-hop", "walker-run"])
@@ -52,7 +52,7 @@ def test_an_end_by_the_task_is_a_termination(monkeypatch) -> None:
 
 
 def test_what_cannot_be_is_said() -> None:
-    with pytest.raises(UserError, match="no environment 'dmc:cartpole-swing'. Did you mean 'dmc:cartpole-swingup'?"):
+    with pytest.raises(UserError, match=r"no environment 'dmc:cartpole-swing'[.] Did you mean 'dmc:cartpole-swingup"):
         host.make("dmc:cartpole-swing")
     with pytest.raises(UserError, match="actions without bounds"):
         host.make("dmc:lqr-lqr_2_1")

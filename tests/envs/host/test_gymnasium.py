@@ -75,7 +75,7 @@ def test_actions_are_shifted_and_scaled() -> None:
     ids=str,
 )
 def test_other_spaces_are_refused_by_name(options) -> None:
-    with pytest.raises(UserError, match="^gymnasium:Toy-v0 .* can be learnt") as refusal:
+    with pytest.raises(UserError, match=r"^gymnasium:Toy-v0 .* can be learnt") as refusal:
         toy(**options)
     assert str(next(iter(options.values()))) in str(refusal.value)
 

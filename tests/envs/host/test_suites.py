@@ -24,8 +24,8 @@ def make():
     envs = []
 
     def make(name: str):
-        for package in host.find(name).packages:
-            pytest.importorskip(package)
+        if host.missing(host.find(name)):
+            pytest.skip("not installed")
         envs.append(host.make(name))
         return envs[-1]
 
@@ -125,7 +125,8 @@ def test_an_unknown_id_is_refused_with_a_guess() -> None:
 
 
 def test_a_package_that_does_not_import_is_said(monkeypatch) -> None:
-    pytest.importorskip("crafter")
+    if host.missing(host.find("Crafter-v0")):
+        pytest.skip("not installed")
     for module in ("etd.envs.host.crafter", "crafter"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "opensimplex", None)

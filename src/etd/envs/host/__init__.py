@@ -128,11 +128,11 @@ def spec_of(env: gymnasium.Env, name: str) -> EnvSpec:
         )
     return EnvSpec(
         name=name,
-        obs_shape=tuple(seen.shape),
+        obs_shape=tuple(seen.shape or ()),
         obs_dtype=str(seen.dtype),
         obs_high=255.0 if image else 1.0,
         action=action,
-        max_steps=int(env.max_steps),
+        max_steps=int(env.get_wrapper_attr("max_steps")),
         shortest=1,
         kind="pixels" if image else "vector",
     )
