@@ -21,7 +21,7 @@ from etd.envs import host
 clutter = [object() for _ in range(int(sys.argv[1]))]  # moves what comes after it in memory
 env = host.make("Crafter-v0")
 digest, rng = hashlib.sha256(env.reset(seed=7)[0].tobytes()), np.random.default_rng(0)
-for _ in range(700):
+for _ in range(400):
     obs, reward, terminated, truncated, info = env.step(rng.integers(17))
     digest.update(obs.tobytes() + repr((reward, terminated)).encode() + info["achieved"].tobytes())
     if terminated or truncated:
