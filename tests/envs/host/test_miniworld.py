@@ -119,14 +119,18 @@ def test_near_enough(mazes) -> None:
 
 
 def test_mazes_in_one_process_do_not_show_each_others_walls(mazes) -> None:
-    def frames(env, seed: int) -> list[np.ndarray]:
-        return [env.reset(seed=seed)[0], *(env.step(action)[0] for action in (LEFT, LEFT, FORWARD))]
+    actions = (LEFT, LEFT, FORWARD, LEFT)
 
-    alone = frames(mazes[3], 0)
+    def frames(env, seed: int) -> list[np.ndarray]:
+        return [env.reset(seed=seed)[0], *(env.step(action)[0] for action in actions)]
+
+    one, other = frames(mazes[3], 0), frames(mazes[5], 1)
+    assert not np.array_equal(one, other)
     mazes[3].reset(seed=0)
     mazes[5].reset(seed=1)
-    np.testing.assert_array_equal(alone[1:], [mazes[3].step(action)[0] for action in (LEFT, LEFT, FORWARD)])
-    assert not np.array_equal(alone[0], mazes[5].reset(seed=1)[0])
+    for t, action in enumerate(actions, 1):
+        np.testing.assert_array_equal(mazes[3].step(action)[0], one[t])
+        np.testing.assert_array_equal(mazes[5].step(action)[0], other[t])
 
 
 def test_without_opengl_a_sentence_says_so() -> None:
