@@ -66,7 +66,7 @@ def test_a_seed_gives_the_episode_and_drawing_it_changes_nothing(make, name) -> 
     first = play(env, 1)
     assert same(first, play(make(name), 1))
     assert same(first[:20], play(env, 1, 19, draw=True)[:20])
-    assert not same(first, play(env, 2))
+    assert not all(same(first, play(env, seed)) for seed in (2, 3, 4))  # of small mazes there are few
 
 
 @pytest.mark.parametrize("name", EVERY)
