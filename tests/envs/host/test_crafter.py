@@ -81,6 +81,25 @@ def test_worlds_are_the_packages() -> None:
     np.testing.assert_array_equal(env.reset()[0], original.reset())
 
 
+def test_pixels_are_the_packages() -> None:
+    """Anywhere in the world, by day, at night and asleep, in both sizes."""
+    from crafter.engine import LocalView
+
+    env, rng = host.make("Crafter-v0"), np.random.default_rng(0)
+    env.reset(seed=0)
+    game = env.game
+    original = LocalView(game._world, game._textures, [9, 7])
+    for pos in [(0, 0), (63, 63), (0, 63), (63, 0), *rng.integers(0, 64, (60, 2))]:
+        game._player.pos = np.array(pos)
+        game._player.sleeping = bool(rng.integers(2))
+        game._world.daylight = rng.uniform()
+        for unit in ([7, 7], [64, 64]):
+            state = game._world.random.get_state()
+            expected = original(game._player, np.array(unit))
+            game._world.random.set_state(state)
+            np.testing.assert_array_equal(game._local_view(game._player, np.array(unit)), expected)
+
+
 def test_drawing_the_night_changes_nothing() -> None:
     """The package darkens the night with the game's own random numbers."""
     env = host.make("Crafter-v0")
