@@ -46,7 +46,11 @@ class Suite:
     """what may follow the prefix, in words"""
 
     def make(self, name: str, **options: Any) -> gymnasium.Env:
-        return import_module(f"etd.envs.host.{self.name}").make(name, **options)
+        try:
+            builder = import_module(f"etd.envs.host.{self.name}")
+        except ImportError as error:
+            raise UserError(f"{name} needs a package that fails ({error}): pip install 'etd[{self.extra}]'") from error
+        return builder.make(name, **options)
 
 
 SUITES = (
@@ -124,11 +128,11 @@ def spec_of(env: gymnasium.Env, name: str) -> EnvSpec:
         )
     return EnvSpec(
         name=name,
-        obs_shape=tuple(seen.shape),
+        obs_shape=tuple(seen.shape or ()),
         obs_dtype=str(seen.dtype),
         obs_high=255.0 if image else 1.0,
         action=action,
-        max_steps=int(env.max_steps),
+        max_steps=int(env.get_wrapper_attr("max_steps")),
         shortest=1,
         kind="pixels" if image else "vector",
         achievements=tuple(getattr(env, "achievements", ())),

@@ -1,10 +1,10 @@
 """Crafter (Hafner, 2021): an open world seen from above, 64 x 64 pixels, 17 actions, 22 achievements.
 
 Reward is +1 in a step that unlocks achievements not yet unlocked in this episode, however many, and a tenth of the
-change of health; ``Crafter-NoLife-v0`` leaves out the health. An episode ends by death or after 10,000 steps. Two
-things differ from the package, neither of them a rule of the game: creatures are drawn by lot in the order of where
-they stand, not in the order of a Python set, so that a seed and actions give the same episode in every process; and
-drawing a picture does not use up random numbers of the game.
+change of health; ``Crafter-NoLife-v0`` leaves out the health. An episode ends by death or after 10,000 steps. Three
+things differ from the package, none of them a rule of the game: the lot falls on creatures in the order of where they
+stand, not in the order of a Python set, so that a seed and actions give the same episode in every process; rendering a
+picture does not use up random numbers of the game; and the same pixels are drawn faster.
 """
 
 from __future__ import annotations
@@ -24,6 +24,38 @@ def make(name: str, max_steps: int = 10_000) -> CrafterEnv:
     return CrafterEnv(life=name == "Crafter-v0", max_steps=max_steps)
 
 
+class _View(crafter.engine.LocalView):
+    """The package's view of the surroundings, its ground drawn by one lookup instead of tile by tile."""
+
+    def __init__(self, world: Any, textures: Any, grid: Any) -> None:
+        super().__init__(world, textures, grid)
+        self.tiles: dict[tuple[int, int], np.ndarray] = {}
+
+    def __call__(self, player: Any, unit: np.ndarray) -> np.ndarray:
+        """[9 unit, 7 unit, 3] from what stands where, then light and sleep; axes are x and y."""
+        corner = player.pos - self._offset
+        low, high = np.maximum(corner, 0), np.minimum(corner + self._grid, self._area)
+        (left, top), (right, bottom) = low - corner, high - corner
+        kinds = np.full(self._grid, -1)
+        kinds[left:right, top:bottom] = self._world._mat_map[low[0] : high[0], low[1] : high[1]]
+        canvas = self._tiles(unit)[kinds].swapaxes(1, 2).reshape(*self._grid * unit, 3)
+        for thing in self._world.objects:
+            x, y = place = thing.pos - corner
+            if 0 <= x < self._grid[0] and 0 <= y < self._grid[1]:
+                crafter.engine._draw_alpha(canvas, place * unit, self._textures.get(thing.texture, unit))
+        canvas = self._light(canvas, self._world.daylight)
+        return self._sleep(canvas) if player.sleeping else canvas
+
+    def _tiles(self, unit: np.ndarray) -> np.ndarray:
+        """[materials + 1, unit, unit, 3] the ground of each, and the grey outside the world last."""
+        size = int(unit[0]), int(unit[1])
+        if size not in self.tiles:
+            names = [self._world._mat_names[kind] for kind in range(len(self._world._mat_names))]
+            ground = [self._textures.get(name, unit)[..., :3] for name in names]
+            self.tiles[size] = np.stack([*ground, np.full((*size, 3), 127, np.uint8)])
+        return self.tiles[size]
+
+
 class _Game(crafter.Env):
     """The package's game with an order among creatures."""
 
@@ -41,7 +73,8 @@ class CrafterEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.life = life
         self.max_steps = max_steps
         self.render_mode = "rgb_array"
-        self.game = _Game(length=max_steps, seed=int(self.np_random.integers(1 << 31)))
+        self.game = game = _Game(length=max_steps, seed=int(self.np_random.integers(1 << 31)))
+        game._local_view = _View(game._world, game._textures, game._local_view._grid)
         self.observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(len(self.game.action_names))
 

@@ -16,7 +16,8 @@ from etd.core.errors import UserError, unknown
 from etd.envs.host.opengl import drawing, headless
 
 headless()
-from dm_control import suite  # noqa: E402  (reads MUJOCO_GL)
+with drawing("The DeepMind Control suite"):  # looks for OpenGL when it is imported
+    from dm_control import suite
 
 FRAMES = 1000
 """The length of every episode of the suite but those of lqr, which have no limit of their own."""
@@ -51,8 +52,8 @@ class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
-        if seed is not None:  # loaded anew, for some models are themselves drawn at random
-            self.env = self._load(seed)
+        if seed is not None:  # which is all that loading it anew would change, at the price of a whole episode
+            self.env.task._random = np.random.RandomState(seed)
         self.time = 0
         return _flat(self.env.reset().observation), {}
 

@@ -8,6 +8,7 @@ environment without a time limit, for an episodic memory must know how much it m
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from typing import Any
 
 import gymnasium
@@ -25,7 +26,7 @@ def make(name: str, max_steps: int | None = None, **options: Any) -> Adapted:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on newer versions and missing render modes; what matters is said below
-            env = gymnasium.make(id, max_steps, disable_env_checker=True, render_mode=_render_mode(id), **options)
+            env = gymnasium.make(id, max_steps, disable_env_checker=True, **_picture(id), **options)
     except (gymnasium.error.Error, ImportError) as error:
         raise UserError(f"Gymnasium cannot make {id!r}: {str(error).rstrip('.')}.") from error
     limit = max_steps or (env.spec and env.spec.max_episode_steps)
@@ -64,19 +65,15 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
         return np.asarray(obs, self.observation_space.dtype)
 
 
-def _render_mode(id: str) -> str | None:
-    """What to ask for, for some environments take no such argument: those that declare no picture are not asked."""
-    entry = _entry(id)
-    kind = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(entry)
-    modes = getattr(kind, "metadata", {}).get("render_modes", ())
-    return "rgb_array" if "rgb_array" in modes else None
-
-
-def _entry(id: str) -> Any:
-    module, _, name = id.rpartition(":")
+def _picture(id: str) -> dict[str, str]:
+    """The render mode to ask for; where no pictures are declared there is none, and it may not be an argument."""
+    module, _, registered = id.rpartition(":")
     if module:
-        __import__(module)
-    return gymnasium.spec(name).entry_point
+        import_module(module)
+    entry = gymnasium.spec(registered).entry_point
+    kind = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    modes = getattr(kind, "metadata", {}).get("render_modes", ())
+    return {"render_mode": "rgb_array"} if "rgb_array" in modes else {}
 
 
 def _acting(env: gymnasium.Env) -> gymnasium.Env:

@@ -18,6 +18,7 @@ from etd.envs.host.opengl import drawing, headless
 
 headless()
 import metaworld  # noqa: E402  (reads MUJOCO_GL)
+from metaworld.env_dict import ALL_V3_ENVIRONMENTS  # noqa: E402
 
 GOALS_SEED = 0
 """Draws the 50 goals."""
@@ -26,7 +27,7 @@ PICTURE = 384
 
 def make(name: str) -> RobotEnv:
     task = name.removeprefix("metaworld:")
-    known = [known.removesuffix("-v3") for known in metaworld.ALL_V3_ENVIRONMENTS]
+    known = [known.removesuffix("-v3") for known in ALL_V3_ENVIRONMENTS]
     if task not in known:
         raise unknown("environment", name, [f"metaworld:{known}" for known in known], "Its tasks are those of MT1.")
     return RobotEnv(task)
@@ -40,7 +41,7 @@ class RobotEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def __init__(self, task: str) -> None:
         self.task = task
         self.render_mode = "rgb_array"
-        kind = metaworld.ALL_V3_ENVIRONMENTS[f"{task}-v3"]
+        kind = ALL_V3_ENVIRONMENTS[f"{task}-v3"]
         self.robot = kind(render_mode="rgb_array", camera_name="corner2", width=PICTURE, height=PICTURE)
         self.max_steps = self.robot.max_path_length
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (39,), np.float32)

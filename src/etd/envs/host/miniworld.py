@@ -1,8 +1,10 @@
 """MiniWorld's maze by the paper's rules: find a red box at the other end of a maze of n x n rooms, 64 x 64 pixels.
 
 Steps forward of 0.6 (a fifth of a room), turns of 90 degrees, 24 steps for each room. The box and the agent, who looks
-along +x, stand in the centres of the two rooms farthest from each other. Reaching the box pays 1 - 0.2 t / max_steps
-and ends the episode, also in its last step; near enough is a distance below 1.6257, the two radii and 1.1 steps.
+along +x, stand in the centres of the two rooms farthest from each other. Which of the two is whose is not known of the
+authors'; here the box has the one farther from the corner that the maze is dug from, so the agent often starts there.
+Reaching the box pays 1 - 0.2 t / max_steps and ends the episode, also in its last step; near enough is a distance below
+1.6257, the two radii and 1.1 steps.
 """
 
 from __future__ import annotations
@@ -16,20 +18,14 @@ from typing import Any
 import numpy as np
 import pyglet
 
-from etd.core.errors import UserError
-from etd.envs.host.opengl import LIBRARIES, drawing
+from etd.envs.host.opengl import drawing
 
 if sys.platform == "linux":
     pyglet.options["headless"] = True  # by EGL, without a display; read when the rest of pyglet is imported
-try:
+with drawing("MiniWorld"):  # it looks for OpenGL when it is imported
     from miniworld.envs.maze import Maze
     from miniworld.opengl import FrameBuffer, Texture
     from miniworld.params import DEFAULT_PARAMS
-except Exception as error:  # pyglet's own kinds, and what they lead to
-    raise UserError(
-        f"MiniWorld draws with OpenGL, which failed ({type(error).__name__}: {error}). "
-        f"On Debian or Ubuntu: apt-get install {LIBRARIES}"
-    ) from error
 
 OBSERVED = 64
 PICTURE = 384

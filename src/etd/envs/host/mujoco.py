@@ -37,7 +37,7 @@ class VelSparse(HalfCheetahEnv):
         self.time = 0
         return super().reset_model()
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, Any, bool, bool, dict]:
         obs, reward, _, _, info = super().step(action)
         self.time += 1
         return obs, float(reward), False, self.time >= self.max_steps, info
