@@ -16,7 +16,8 @@ from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.core.types import PyTree
 from etd.envs.base import DeviceEnv
-from etd.lab import session
+from etd.envs.host.env import HostEnv
+from etd.lab import rerun, session
 from etd.lab.fields import bonus_name
 from etd.lab.plot import COLOURS, PALETTE, by_seed
 from etd.lab.sinks import extra
@@ -46,10 +47,10 @@ _MARGIN, _HEADER, _SHARP = 20, 64, 2
 class Episode:
     """One episode on the host."""
 
-    env: DeviceEnv
+    env: DeviceEnv | HostEnv
     bonus_name: str
     states: PyTree
-    """[T+1, ...]"""
+    """[T+1, ...]; of a host's environment, its pictures by step"""
     actions: np.ndarray
     """[T] or [T, size]"""
     rewards: np.ndarray
@@ -60,6 +61,12 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    def picture(self, step: int) -> np.ndarray:
+        """[height, width, 3] uint8 after ``step`` steps"""
+        if isinstance(self.env, HostEnv):
+            return self.states[step]
+        return self.env.render(jax.tree.map(lambda leaf: leaf[step], self.states))
 
 
 def film(path: Path, out: Path, seed: int | None = None, episodes: int = 3, greedy: bool = False) -> Path:
@@ -75,8 +82,7 @@ def film(path: Path, out: Path, seed: int | None = None, episodes: int = 3, gree
         extra("imageio_ffmpeg", "video")  # before the work, not after it
     run, state = session.load(path)
     episode = record(run, state, choose(run, seed), episodes, greedy)
-    shown = np.unique(np.linspace(0, len(episode), min(FRAMES, len(episode) + 1)).round().astype(int))
-    frames = [frame(episode, int(t)) for t in shown]
+    frames = [frame(episode, time) for time in shown_steps(len(episode))]
     out.parent.mkdir(parents=True, exist_ok=True)
     # A short film is slow enough to follow, a long one does not bore.
     seconds = float(np.clip(10 / len(frames), 0.06, 0.25))
@@ -84,24 +90,34 @@ def film(path: Path, out: Path, seed: int | None = None, episodes: int = 3, gree
     return out
 
 
+def shown_steps(length: int) -> list[int]:
+    """After which steps of an episode a frame is drawn."""
+    return np.unique(np.linspace(0, length, min(FRAMES, length + 1)).round().astype(int)).tolist()
+
+
 def record(run: Run, state: TrainState, index: int, episodes: int, greedy: bool) -> Episode:
     """The episode worth showing among ``episodes`` played by the agent at ``index``."""
-    experiment = run.experiment
+    experiment, on_host = run.experiment, run.experiment.env.host()
+    if on_host is not None:
+        found = rerun.best(experiment, on_host, state, index, episodes, greedy, shown_steps)
+        played = found.played
+        name = bonus_name(experiment.bonus)
+        return Episode(on_host, name, found.pictures, played.actions, played.rewards, found.bonus, played.success)
     key = named(state.key[index], "film")
-    played = trainer.player(experiment, episodes, greedy)(state, index, key)
-    success = np.asarray(played.success)
-    best = int(success.argmax()) if success.any() else int(np.asarray(played.total).argmax())
-    length = int(played.length[best])
+    shown = trainer.player(experiment, episodes, greedy)(state, index, key)
+    success = np.asarray(shown.success)
+    best = int(success.argmax()) if success.any() else int(np.asarray(shown.total).argmax())
+    length = int(shown.length[best])
     env = experiment.env.make()
-    actions = played.rollout.action[:length, best]
-    start = jax.tree.map(lambda leaf: leaf[best], played.start)
+    actions = shown.rollout.action[:length, best]
+    start = jax.tree.map(lambda leaf: leaf[best], shown.start)
     return Episode(
         env,
         bonus_name(experiment.bonus),
         jax.device_get(_replay(env, start, actions, key)),
         np.asarray(actions),
-        np.asarray(played.rollout.step.reward[:length, best]),
-        np.asarray(played.bonus[:length, best]),
+        np.asarray(shown.rollout.step.reward[:length, best]),
+        np.asarray(shown.bonus[:length, best]),
         bool(success[best]),
     )
 
@@ -123,7 +139,7 @@ def choose(run: Run, seed: int | None) -> int:
 
 def frame(episode: Episode, step: int) -> Picture:
     """The episode after ``step`` steps: the level at the left, the bonus so far at the right, facts above."""
-    level = _level(episode.env.render(jax.tree.map(lambda leaf: leaf[step], episode.states)))
+    level = _level(episode.picture(step))
     side = max(level.width, LEVEL)
     width, height = level.width + side + 3 * _MARGIN, _HEADER + level.height + _MARGIN
     # Both even: video codecs ask for it.
