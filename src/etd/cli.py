@@ -321,8 +321,8 @@ def check(bonus: str = "etd", env: str = "MiniGrid-DoorKey-8x8-v0", seed: _Numbe
 
 
 def bench(
-    what: tyro.conf.Positional[Literal["training", "bonus", "env", "parity"]] = "training",
-    env: str = "MiniGrid-DoorKey-8x8-v0",
+    what: tyro.conf.Positional[Literal["training", "bonus", "env", "host", "parity"]] = "training",
+    env: _Env = None,
     bonus: str = "etd",
     seeds: int = 1,
     repeats: int = 3,
@@ -338,31 +338,35 @@ def bench(
         etd bench --seeds 32 --set precision=tensorfloat32
         etd bench bonus --env MiniGrid-ObstructedMaze-Full-v1
         etd bench env --env MiniGrid-ObstructedMaze-Full-v1
+        etd bench host --env Crafter-v0 --bonus none
         etd bench parity --steps 1_000_000
 
     Args:
         what: training: compile time, steps/s, the time's parts; bonus: every bonus beside plain PPO; env: steps/s at
-            many batch sizes; parity: mismatches.
-        env: an id from `etd list environments`; parity takes all.
-        bonus: (training) a name from `etd list bonuses`.
+            many batch sizes; host: steps/s alone, in a pool and in training; parity: mismatches.
+        env: an id from `etd list environments`, MiniGrid-DoorKey-8x8-v0 if not given; host takes one of every suite
+            that is installed, parity all levels.
+        bonus: (training, host) a name from `etd list bonuses`.
         seeds: (training, bonus) how many agents to train together.
-        repeats: (training, bonus) iterations to time; the median counts.
+        repeats: (training, bonus, host) iterations to time; the median counts, of host the sum.
         steps: (parity) how many steps to compare.
         out: where the numbers go, as JSON; bench-WHAT.json if not given. A plot of env lies beside it.
-        set_: (training) override fields, as in `etd train`.
+        set_: (training, host) override fields, as in `etd train`.
     """
     from etd.bonuses import BONUSES
-    from etd.lab import bench
+    from etd.lab import bench, hostbench
 
-    out = out or Path(f"bench-{what}.json")
+    out, level = out or Path(f"bench-{what}.json"), env or "MiniGrid-DoorKey-8x8-v0"
     if what == "parity":
         result = bench.parity(steps)
+    elif what == "host":
+        result = hostbench.run([env] if env else hostbench.installed(), bonus, repeats, set_)
     elif what == "bonus":
-        result = bench.bonuses(env, [name for name in BONUSES if name != "mixture"], seeds, repeats)
+        result = bench.bonuses(level, [name for name in BONUSES if name != "mixture"], seeds, repeats)
     elif what == "env":
-        result = bench.environment(env, out.with_suffix(".png"))
+        result = bench.environment(level, out.with_suffix(".png"))
     else:
-        result = _bench_training(env, bonus, seeds, repeats, set_)
+        result = _bench_training(level, bonus, seeds, repeats, set_)
     out.write_text(json.dumps(result, indent=2) + "\n")
     print(f"Written to {out}")
     if what == "parity" and result["mismatches"]:
