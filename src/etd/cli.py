@@ -258,7 +258,8 @@ def reproduce(
         etd reproduce aggregate --quick
 
     Args:
-        figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy or loss.
+        figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
+            miniworld, dmc, metaworld or halfcheetah.
         only: train and draw these cells only, TASK/METHOD with * for any.
         seeds: how many agents to train together; the paper's 5 if not given.
         steps: environment steps per seed.

@@ -11,6 +11,7 @@ import pytest
 from etd.bonuses import ETD, LearnedBonus
 from etd.cli import main
 from etd.core.errors import UserError
+from etd.envs import host
 from etd.lab import figures, reproduce, session
 from etd.lab.fields import check, override
 from etd.lab.presets import choose
@@ -24,6 +25,9 @@ def test_every_cell_can_be_trained_and_has_a_name_of_its_own(figure):
     assert len({cell.name for cell in cells}) == len(cells)
     for cell in cells:
         assert cell.experiment.seeds == 5
+        suite = host.find(cell.experiment.env.id)
+        if suite and host.missing(suite):
+            pytest.skip(f"{suite.name} is not installed")
         check(cell.experiment)
         small = check(figures.small(cell).experiment)
         assert small.steps <= 4096
@@ -72,8 +76,6 @@ def test_only_chooses_by_task_and_method(tmp_path):
         names("DoorKey-32x32/*")
     with pytest.raises(UserError, match="minigrid"):
         reproduce.plan("minigird", tmp_path)
-    with pytest.raises(UserError, match="does not have"):
-        reproduce.plan("crafter", tmp_path)
 
 
 def test_estimates_follow_what_was_seen_here(tmp_path, logged):
