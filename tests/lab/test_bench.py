@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from etd.lab import bench
+from etd.agent.ppo import PPO
+from etd.bonuses import NoBonus
+from etd.envs import Task
+from etd.lab import bench, hostbench
+from etd.train.experiment import Experiment
+from tests.corridor import HOST
 
 
 @pytest.mark.slow
@@ -14,3 +19,15 @@ def test_a_bonus_costs_more_than_none() -> None:
     assert result["relative"]["none"] == 1
     assert result["relative"]["icm"] > 1.2
     assert result["iteration_s"]["none"] > 0
+
+
+def test_host_environments_alone_in_a_pool_and_in_training() -> None:
+    """All four rates are positive, whole iterations are slower than acting, and acting waits for part of its time."""
+    experiment = Experiment(
+        env=Task(HOST), bonus=NoBonus(), ppo=PPO(minibatch=16, epochs=1, features=8, latent=8), num_envs=4, rollout=16
+    )
+    row = hostbench.measure(experiment, repeats=2, seconds=0.2)
+    assert min(row[name] for name in ("alone", "pool", "acting", "training")) > 0
+    assert row["training"] <= row["acting"]
+    assert 0 < row["waiting"] < 1
+    assert row["num_envs"] == 4

@@ -257,3 +257,15 @@ def test_mistakes_get_sentences(tmp_path: Path) -> None:
         report.write([], tmp_path / "page.html")
     with pytest.raises(UserError, match="is not a run"):
         report.write([tmp_path / "nowhere"], tmp_path / "page.html")
+
+
+def test_achievements_get_a_table_of_their_own(logged, tmp_path: Path) -> None:
+    columns = {"score": np.array([[1.0, 2.5]]), "unlocked_eat_cow": np.array([[0.0, 0.125]])}
+    crafter = logged(np.array([[0.1, 2.0]]), "crafter", env="Crafter-v0", **columns)
+    text = report.write([crafter.path], tmp_path / "one.html").read_text()
+    assert "<h2>Achievements</h2>" in text
+    assert "eat cow" in text
+    assert "12.5%" in text
+    assert "2.50" in text
+    plain = logged(np.array([[0.1, 2.0]]), "plain")
+    assert "Achievements" not in report.write([plain.path], tmp_path / "two.html").read_text()

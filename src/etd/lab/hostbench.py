@@ -44,13 +44,14 @@ def run(names: list[str], bonus: str, repeats: int, assignments: tuple[str, ...]
         console.print(
             f"{name:30} alone {row['alone']:8,.0f}   pool {row['pool']:8,.0f}   acting {row['acting']:8,.0f} "
             f"({row['acting'] / row['pool']:.0%} of the pool, {row['waiting']:.0%} of it waiting)   "
-            f"training {row['training']:8,.0f} steps/s"
+            f"training {row['training']:8,.0f} steps/s",
+            soft_wrap=True,
         )
     device = jax.devices()[0].device_kind
     return {"device": device, "workers": workers_here(), "bonus": bonus, "environments": rows}
 
 
-def measure(experiment: Experiment, repeats: int) -> dict[str, Any]:
+def measure(experiment: Experiment, repeats: int, seconds: float = SECONDS) -> dict[str, Any]:
     """Steps per second of one environment alone, of a pool of as many as training has, while training acts, and over
     whole iterations; and which share of acting is waiting for environments."""
     env = experiment.env.host()
@@ -75,15 +76,15 @@ def measure(experiment: Experiment, repeats: int) -> dict[str, Any]:
         "bonus": bonus_name(experiment.bonus),
         "num_envs": experiment.num_envs * experiment.seeds,
         "rollout": experiment.rollout,
-        "alone": alone(env.id, spec),
-        "pool": pooled(env.id, spec, experiment.num_envs * experiment.seeds),
+        "alone": alone(env.id, spec, seconds),
+        "pool": pooled(env.id, spec, experiment.num_envs * experiment.seeds, seconds),
         "acting": steps / acting,
         "training": steps / whole,
         "waiting": waited / acting,
     }
 
 
-def alone(name: str, spec: EnvSpec, seconds: float = SECONDS) -> float:
+def alone(name: str, spec: EnvSpec, seconds: float) -> float:
     """One environment in this process under random actions."""
     env, rng = host.make(name), np.random.default_rng(0)
     env.reset(seed=0)
@@ -100,7 +101,7 @@ def alone(name: str, spec: EnvSpec, seconds: float = SECONDS) -> float:
     return rate
 
 
-def pooled(name: str, spec: EnvSpec, num_envs: int, seconds: float = SECONDS) -> float:
+def pooled(name: str, spec: EnvSpec, num_envs: int, seconds: float) -> float:
     """``num_envs`` in worker processes under random actions, both groups told to step without waiting for a policy."""
     rng, half = np.random.default_rng(0), -(-num_envs // 2)
     with Pool(name, spec, [(0, n) for n in range(num_envs)], [n // half for n in range(num_envs)]) as pool:

@@ -47,6 +47,7 @@ SPARE = ("#8b0000", "#00a5b5", "#9467bd", "#3f5f3f")
 """For what comes beside all of those."""
 LABELS = {
     "return": "return (last 100 episodes)",
+    "score": "Crafter's score, % (all episodes)",
     "success": "success rate (last 100 episodes)",
     "length": "episode length (last 100 episodes)",
     "states": "distinct states visited",

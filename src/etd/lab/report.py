@@ -150,6 +150,7 @@ def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged]) -> str:
         _columns(names, headlines) if few else "",
         f"<h2>Learning curves</h2>\n{page.drawing(curves, caption)}",
         comparison.tables(study) if statistics.shared(study) else "",
+        _unlocked(names, runs),
         "" if few else f"{_rows(plot.labels(runs), headlines)}\n<h2>How each run was made</h2>",
         *(_section(*row, few=few) for row in zip(runs, names, results, strict=True)),
     ]
@@ -175,6 +176,22 @@ def _rows(names: list[str], headlines: list[dict[str, str]]) -> str:
     clock = "Wall time holds compilation; throughput is of all seeds together and leaves it out."
     table = page.table("Runs", ["method", "task", *shown], rows, "dense")
     return f"<h2>Runs</h2>\n{table}{page.note(f'{_MEANS} {clock}')}"
+
+
+def _unlocked(names: list[str], runs: list[Run]) -> str:
+    """Crafter's score, and how many of all episodes of training unlocked each achievement; nothing without any."""
+    tables = {name: run.metrics() for name, run in zip(names, runs, strict=True)}
+    shown = [(name, run) for name, run in zip(names, runs, strict=True) if "score" in tables[name]]
+    if not shown:
+        return ""
+    rows = []
+    for column in ["score", *(name for name in tables[shown[0][0]] if name.startswith("unlocked_"))]:
+        ends = [statistics.final(plot.by_seed(run, column, tables[name])) for name, run in shown]
+        label = "score" if column == "score" else column.removeprefix("unlocked_").replace("_", " ")
+        rows.append([label, *(spread(end.tolist(), ".2f" if column == "score" else ".1%") for end in ends)])
+    table = page.table("Achievements", ["achievement", *(name for name, _ in shown)], rows)
+    how = "Shares of all episodes of training that unlocked each; the score is exp(mean ln(1 + 100 share)) - 1."
+    return f"<h2>Achievements</h2>\n{table}{page.note(f'{how} Means and standard deviations are over seeds.')}"
 
 
 def _claims(claims: Sequence[Judged]) -> str:
