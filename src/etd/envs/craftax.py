@@ -4,8 +4,8 @@ Seen in 63 x 63 pixels or as 1,345 numbers (``Symbolic``: the 7 x 9 tiles around
 carries, how it fares); 17 actions, 22 achievements, 10,000 steps. Episodes are those of the package ``craftax``. What
 differs from Crafter itself: the reward counts every new achievement of a step, not one at most; a tenth of the change
 of health is added as there, but health stops at 0, so a fatal blow costs no more than the health there was; worlds are
-generated otherwise, always with a diamond; and its pictures are a little smaller. ``NoLife`` leaves out the health.
-Scores are therefore close to Crafter's, but not the same thing.
+generated otherwise, always with a diamond; and pictures lack Crafter's black edge of one pixel. So scores stand beside
+Crafter's, but are not the same measure. ``NoLife`` leaves the health out of the reward.
 
 The package draws a step's random numbers from a key that the caller gives. Here it comes from the state, as Crafter's
 own come from its world: an episode is named by its start and its actions, and can be played again from them.
