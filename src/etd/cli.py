@@ -58,9 +58,10 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
 
 def _environments() -> list[tuple[str, str]]:
     """Each id, and what there is to say of it."""
-    from etd.envs import host, maze, minigrid
+    from etd.envs import craftax, host, maze, minigrid
 
     rows = [(name, "") for name in (*minigrid.IDS, *maze.IDS)]
+    rows += [(name, _install("craftax") if craftax.missing() else "") for name in craftax.IDS]
     for suite in host.SUITES:
         wanting = _install(suite.extra) if host.missing(suite) else ""
         rows += [(name, wanting) for name in suite.ids]
@@ -259,7 +260,7 @@ def reproduce(
 
     Args:
         figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
-            miniworld, dmc, metaworld or halfcheetah.
+            craftax, miniworld, dmc, metaworld or halfcheetah.
         only: train and draw these cells only, TASK/METHOD with * for any.
         seeds: how many agents to train together; the paper's 5 if not given.
         steps: environment steps per seed.

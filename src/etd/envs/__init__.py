@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from etd.core.errors import UserError, unknown
 from etd.core.types import EnvSpec
-from etd.envs import host, maze, minigrid
+from etd.envs import craftax, host, maze, minigrid
 from etd.envs.base import DeviceEnv
 from etd.envs.host.env import HostEnv
 from etd.envs.noise import Noisy
@@ -54,11 +54,11 @@ class Task:
             raise UserError(f"normalise serves vectors from the host; {self.id} lives on the device. Leave it off.")
         if self.id in minigrid.IDS:
             env = minigrid.make(self.id, view_size=self.view_size, see_through_walls=self.see_through_walls)
-        elif self.id not in maze.IDS:
+        elif self.id not in (*maze.IDS, *craftax.IDS):
             raise unknown("environment", self.id, ids(), "See `etd list environments`.")
         else:
             self._refuse_minigrid_fields()
-            env = maze.make(self.id)
+            env = maze.make(self.id) if self.id in maze.IDS else craftax.make(self.id)
         return Noisy(env, self.noise) if self.noise else env
 
     def _refuse_minigrid_fields(self) -> None:
@@ -68,4 +68,4 @@ class Task:
 
 def ids() -> list[str]:
     """Every environment that a Task can name; a suite with a prefix has more than are listed."""
-    return [*minigrid.IDS, *maze.IDS, *(name for suite in host.SUITES for name in suite.ids)]
+    return [*minigrid.IDS, *maze.IDS, *craftax.IDS, *(name for suite in host.SUITES for name in suite.ids)]

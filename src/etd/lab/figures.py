@@ -28,6 +28,7 @@ TASKS: dict[str, tuple[str, int]] = {
     "ObstructedMaze-Full-v1": ("MiniGrid-ObstructedMaze-Full-v1", 20_000_000),
     "Crafter": ("Crafter-v0", 1_000_000),
     "Crafter without life": ("Crafter-NoLife-v0", 1_000_000),
+    "Craftax-Classic": ("Craftax-Classic-Pixels-v1", 1_000_000),
     **{f"MazeS{size}": (f"MiniWorld-MazeS{size}-v0", 1_000_000) for size in (3, 4, 5)},
     "Acrobot-swingup": ("dmc:acrobot-swingup_sparse", 1_000_000),
     "Hopper-hop": ("dmc:hopper-hop", 1_000_000),
@@ -38,7 +39,7 @@ TASKS: dict[str, tuple[str, int]] = {
     "HalfCheetahVelSparse": ("HalfCheetahVelSparse-v0", 1_000_000),
 }
 """Task: environment and steps. 2Q starts in the centre room, as in the package the paper used. The paper gives the
-steps of Crafter alone among the last twelve."""
+steps of Crafter alone among the last thirteen."""
 
 EIGHT = tuple(TASKS)[1:9]
 NOISY = tuple(f"{EIGHT[k]} (noisy)" for k in range(4))
@@ -125,6 +126,10 @@ FIGURES: dict[str, tuple[str, Callable[[], list[Cell]]]] = {
     "crafter": (
         "Crafter with and without its reward for health",
         lambda: _table(("Crafter", "Crafter without life"), ("etd", "deir", "noveld", "none")),
+    ),
+    "craftax": (
+        "Craftax-Classic, Crafter's likeness on the device; not in the paper",
+        lambda: _table(["Craftax-Classic"], ("etd", "deir", "noveld", "none")),
     ),
     "miniworld": (
         "MiniWorld's mazes of three sizes",

@@ -17,7 +17,7 @@ from etd.train.learn import Minds
 
 
 class Episodes(NamedTuple):
-    """One episode of each of E environments, from its start; rows after an episode's end belong to the next."""
+    """One episode of each of E environments, from its start; rows after an episode's end are not part of it."""
 
     start: PyTree
     """[E, ...] the first environment states"""
@@ -39,7 +39,8 @@ def play(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, ke
     """One seed's policy in ``episodes`` fresh levels. ``greedy`` takes the likeliest action, else it is sampled."""
     steps = env.spec.max_steps
     envs = autoreset.begin(env, named(key, "levels"), episodes)
-    pool = autoreset.generate(env, named(key, "levels"), envs, autoreset.pool_size(env.spec, steps))
+    # Nobody looks at what follows an episode, so one more start will do for it, however often it is taken.
+    pool = autoreset.generate(env, named(key, "levels"), envs, 1)
     hidden = first_hidden(experiment.ppo.features, episodes)
     _, _, rollout = collect(
         env, minds.policy, envs, hidden, pool, steps, named(key, "play"), experiment.bonus.needs, greedy
