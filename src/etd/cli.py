@@ -57,29 +57,29 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
 
 
 def _environments() -> list[tuple[str, str]]:
-    """Each id, and what there is to say of it."""
-    from etd.envs import craftax, host, maze, minigrid
+    """Each id, and what there is to say of it; after a suite's own, what its prefix opens."""
+    from etd.envs import host, ids
 
-    rows = [(name, "") for name in (*minigrid.IDS, *maze.IDS)]
-    rows += [(name, _install("craftax") if craftax.missing() else "") for name in craftax.IDS]
-    for suite in host.SUITES:
-        wanting = _install(suite.extra) if host.missing(suite) else ""
-        rows += [(name, wanting) for name in suite.ids]
-        if suite.prefix:
-            rows.append((f"{suite.prefix}...", " ".join(filter(None, [suite.more, wanting]))))
-    return rows
+    opened = {suite.ids[-1]: suite for suite in host.SUITES if suite.prefix and suite.ids}
+    rows = []
+    for name in ids():
+        rows.append((name, _install(name)))
+        if name in opened:
+            suite = opened[name]
+            rows.append((f"{suite.prefix}...", f"{suite.more} {_install(name)}"))
+    return [*rows, *((f"{suite.prefix}...", suite.more) for suite in host.SUITES if not suite.ids)]
 
 
-def _install(extra: str) -> str:
-    return f"(pip install 'etd\\[{extra}]')"  # escaped: rich reads brackets as markup
+def _install(env: str) -> str:
+    """What an environment still needs."""
+    from etd.envs import wanting
+
+    extra = wanting(env)
+    return f"(pip install 'etd\\[{extra}]')" if extra else ""  # escaped: rich reads brackets as markup
 
 
 def _summary(preset: Any) -> str:
-    from etd.envs import host
-
-    suite = host.find(preset.env.id)
-    wanting = f" {_install(suite.extra)}" if suite and host.missing(suite) else ""
-    return f"{preset.env.id}, {preset.steps:,} steps{wanting}"
+    return f"{preset.env.id}, {preset.steps:,} steps {_install(preset.env.id)}"
 
 
 def _first_line(kind: type) -> str:

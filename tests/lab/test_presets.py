@@ -11,7 +11,7 @@ import pytest
 
 from etd.bonuses import BONUSES, ETD, RND, LearnedBonus, Mixture
 from etd.core.errors import UserError
-from etd.envs import host
+from etd.envs import wanting
 from etd.lab import presets
 from etd.lab.fields import bonus_name, check, from_dict, override, to_dict
 
@@ -76,9 +76,8 @@ def test_what_a_table_leaves_out_is_etds() -> None:
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_a_presets_fields_fit_together(name: str) -> None:
     experiment = presets.PRESETS[name]
-    suite = host.find(experiment.env.id)
-    if suite and host.missing(suite):
-        pytest.skip(f"{suite.name} is not installed")
+    if extra := wanting(experiment.env.id):
+        pytest.skip(f"{extra} is not installed")
     check(experiment)
 
 

@@ -11,7 +11,7 @@ import pytest
 from etd.bonuses import ETD, LearnedBonus
 from etd.cli import main
 from etd.core.errors import UserError
-from etd.envs import host
+from etd.envs import wanting
 from etd.lab import figures, reproduce, session
 from etd.lab.fields import check, override
 from etd.lab.presets import choose
@@ -25,9 +25,8 @@ def test_every_cell_can_be_trained_and_has_a_name_of_its_own(figure):
     assert len({cell.name for cell in cells}) == len(cells)
     for cell in cells:
         assert cell.experiment.seeds == 5
-        suite = host.find(cell.experiment.env.id)
-        if suite and host.missing(suite):
-            pytest.skip(f"{suite.name} is not installed")
+        if extra := wanting(cell.experiment.env.id):
+            pytest.skip(f"{extra} is not installed")
         check(cell.experiment)
         small = check(figures.small(cell).experiment)
         assert small.steps <= 4096

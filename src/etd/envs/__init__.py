@@ -69,3 +69,11 @@ class Task:
 def ids() -> list[str]:
     """Every environment that a Task can name; a suite with a prefix has more than are listed."""
     return [*minigrid.IDS, *maze.IDS, *craftax.IDS, *(name for suite in host.SUITES for name in suite.ids)]
+
+
+def wanting(name: str) -> str:
+    """The extra that has to be installed before this environment can be made; empty if none."""
+    if name in craftax.IDS:
+        return "craftax" if craftax.missing() else ""
+    suite = host.find(name)
+    return suite.extra if suite and host.missing(suite) else ""
