@@ -243,9 +243,8 @@ def test_achievements_by_name_and_what_they_pay(world, stepped, constants, quick
 def test_lava_is_never_nearer_than_the_shortest_episode(package, constants, quick):
     """In many worlds; and at the largest value that noise can take, rounding puts none at four steps."""
     env = craftax.make(SYMBOLIC)
-    keys = jax.random.split(jax.random.key(0), (32, 16))  # in few at a time: a CPU is slow with the noise of many
-    maps = np.asarray(jax.jit(lambda keys: jax.lax.map(jax.vmap(lambda key: env.reset(key)[0].map), keys))(keys))
-    maps = maps.reshape(-1, 64, 64)
+    keys = jax.random.split(jax.random.key(0), 512)
+    maps = np.asarray(jax.jit(jax.vmap(lambda key: env.reset(key)[0].map))(keys))
     y, x = np.mgrid[-32:32, -32:32]
     nearest = np.where(maps == constants.BlockType.LAVA.value, abs(y) + abs(x), 99).min((1, 2))
     assert craftax.SHORTEST <= nearest.min() < 20
@@ -293,6 +292,40 @@ def test_fingerprints_tell_states_apart_and_leave_out_clocks(world, package, qui
     assert {int(name(state)) for state in same} == {int(name(world))}
     low = {int(name(world.replace(map=world.map.at[k // 64, k % 64].add(1)))) % (1 << 18) for k in range(0, 4096, 8)}
     assert len(low) > 505  # of 512; by chance one pair in 2 collides
+
+
+@pytest.mark.suites
+@pytest.mark.parametrize("name", [PIXELS, SYMBOLIC])
+def test_starts_in_a_batch_are_those_made_alone(name, package):
+    """As the trainer makes them, 16 environments at a time, compiled in full; on every device, this must hold."""
+    env, key = craftax.make(name), jax.random.key(0)
+    alone = jax.jit(lambda n, k: env.reset(named(key, "level", n, k)))
+    envs = jax.jit(lambda: autoreset.begin(env, key, 16))()
+    pool = jax.jit(lambda envs: autoreset.generate(env, key, envs, 3))(envs)
+    for k, starts in [(0, envs.now), *((k + 1, jax.tree.map(lambda x, k=k: x[k], pool.starts)) for k in range(3))]:
+        for n in range(16):
+            state, obs = alone(n, k)
+            jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda x, n=n: x[n], starts.state), state)
+            apart = np.abs(np.asarray(starts.obs[n], np.float32) - np.asarray(obs, np.float32))
+            assert apart.max() <= (1 if env.pixels else 1e-6)
+
+
+@pytest.mark.suites
+@pytest.mark.parametrize("name", [PIXELS, SYMBOLIC])
+def test_steps_in_a_batch_are_those_taken_alone(name, package, rng):
+    env = craftax.make(name)
+    begin, alone, together = jax.jit(env.reset), jax.jit(env.step), jax.jit(jax.vmap(env.step))
+    singles = [begin(key)[0] for key in jax.random.split(jax.random.key(1), 16)]
+    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *singles)
+    for actions in rng.integers(17, size=(24, 16)).astype(np.int32):
+        batch, step = together(batch, actions)
+        pairs = [alone(state, action) for state, action in zip(singles, actions, strict=True)]
+        singles = [state for state, _ in pairs]
+        state, expected = jax.tree.map(lambda *leaves: np.stack(leaves), *pairs)
+        jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=0, atol=1e-6), batch, state)
+        np.testing.assert_allclose(step.reward, expected.reward, atol=1e-6)
+        np.testing.assert_array_equal(step.done, expected.done)
+        assert np.abs(np.asarray(step.next_obs, np.float32) - expected.next_obs).max() <= (1 if env.pixels else 1e-6)
 
 
 @pytest.mark.suites

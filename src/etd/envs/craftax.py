@@ -104,6 +104,12 @@ class Craftax:
         )
 
     def reset(self, key: Key) -> tuple[PyTree, Array]:
+        # jaxlib 0.10.2 compiles the package's noise wrongly for a CPU where 16 worlds or more are one batch: at least
+        # half of them are not those of their keys. One at a time they are right. On a GPU, ask the tests.
+        alone = jax.default_backend() == "cpu"
+        return (jax.custom_batching.sequential_vmap(self._start) if alone else self._start)(key)
+
+    def _start(self, key: Key) -> tuple[PyTree, Array]:
         game = _game(self.pixels)
         obs, state = game.reset_env(jax.random.key_data(key), game.default_params)
         return _settled(state), self._seen(obs)
