@@ -13,6 +13,7 @@ from rich.console import Console
 
 from etd.core.errors import UserError
 from etd.core.keys import named
+from etd.lab import frames as pictures
 from etd.lab import session, watch
 from etd.train import trainer
 
@@ -25,21 +26,21 @@ def loaded(trained: Path):
 
 
 @pytest.fixture(scope="module")
-def episode(loaded) -> watch.Episode:
+def episode(loaded) -> pictures.Episode:
     return watch.record(*loaded, 1, EPISODES, greedy=False)
 
 
 def frames(file: Path) -> tuple[list[np.ndarray], list[int]]:
-    pictures, durations = [], []
+    shown, durations = [], []
     with Image.open(file) as film:
         for number in range(getattr(film, "n_frames", 1)):
             film.seek(number)
-            pictures.append(np.asarray(film.convert("RGB")).astype(int))
+            shown.append(np.asarray(film.convert("RGB")).astype(int))
             durations.append(int(film.info["duration"]))
-    return pictures, durations
+    return shown, durations
 
 
-def test_first_success_is_recorded(loaded, episode: watch.Episode) -> None:
+def test_first_success_is_recorded(loaded, episode: pictures.Episode) -> None:
     run, state = loaded
     played = trainer.player(run.experiment, EPISODES, False)(state, 1, named(state.key[1], "film"))
     assert played.success.any()
@@ -50,7 +51,7 @@ def test_first_success_is_recorded(loaded, episode: watch.Episode) -> None:
     assert episode.rewards[-1] > 0
 
 
-def test_bonus_belongs_to_the_state_drawn_beside_it(loaded, episode: watch.Episode) -> None:
+def test_bonus_belongs_to_the_state_drawn_beside_it(loaded, episode: pictures.Episode) -> None:
     """b(s_t) = min_{k < t} d(s_k, s_t), from the drawn states alone."""
     run, state = loaded
     net = jax.tree.map(lambda leaf: leaf[1], state.minds.bonus.learner).net()
@@ -61,42 +62,42 @@ def test_bonus_belongs_to_the_state_drawn_beside_it(loaded, episode: watch.Episo
     np.testing.assert_allclose(episode.bonus, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_gif_has_every_step_and_holds_the_last(trained: Path, episode: watch.Episode, tmp_path: Path) -> None:
+def test_gif_has_every_step_and_holds_the_last(trained: Path, episode: pictures.Episode, tmp_path: Path) -> None:
     out = watch.film(trained, tmp_path / "new" / "film.gif", seed=4, episodes=EPISODES)
-    pictures, durations = frames(out)
-    assert len(pictures) == len(episode) + 1
+    shown, durations = frames(out)
+    assert len(shown) == len(episode) + 1
     assert durations[-1] == 1500
     assert len(set(durations[:-1])) == 1
     for step in (0, len(episode) // 2, len(episode)):
-        drawn = np.asarray(watch.frame(episode, step)).astype(int)
-        assert np.abs(pictures[step] - drawn).mean() < 3, f"frame {step} does not show step {step}"
+        drawn = np.asarray(pictures.frame(episode, step)).astype(int)
+        assert np.abs(shown[step] - drawn).mean() < 3, f"frame {step} does not show step {step}"
 
 
 def test_long_film_skips_steps_but_not_the_last(
-    trained: Path, episode: watch.Episode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path, episode: pictures.Episode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "FRAMES", 4)
     out = watch.film(trained, tmp_path / "film.gif", seed=4, episodes=EPISODES)
-    pictures, _ = frames(out)
-    assert len(pictures) == 4
-    last = np.asarray(watch.frame(episode, len(episode))).astype(int)
-    assert np.abs(pictures[-1] - last).mean() < 3
+    shown, _ = frames(out)
+    assert len(shown) == 4
+    last = np.asarray(pictures.frame(episode, len(episode))).astype(int)
+    assert np.abs(shown[-1] - last).mean() < 3
     again = watch.film(trained, tmp_path / "again.gif", seed=4, episodes=EPISODES)
     assert again.read_bytes() == out.read_bytes()
 
 
-def test_frame_is_even_and_shows_the_level(episode: watch.Episode) -> None:
-    picture = watch.frame(episode, 0)
+def test_frame_is_even_and_shows_the_level(episode: pictures.Episode) -> None:
+    picture = pictures.frame(episode, 0)
     assert picture.width % 2 == picture.height % 2 == 0
     red, green, blue = np.moveaxis(np.asarray(picture).astype(int), -1, 0)
     goal = (green > red + 100) & (green > blue + 100)
-    side = watch.LEVEL // 5
+    side = pictures.LEVEL // 5
     assert goal.sum() == pytest.approx(side**2, rel=0.1)
 
 
 @pytest.mark.parametrize("bonus", [[0.0, 0.0, 0.0], [-3.0, -1.0, -2.0], [-1e-3, 1e6, 0.5], [1e-4, 2e-4, 0.0]])
-def test_any_bonus_can_be_drawn(episode: watch.Episode, bonus: list[float]) -> None:
-    low, ticks, high = watch._scale(np.array(bonus))
+def test_any_bonus_can_be_drawn(episode: pictures.Episode, bonus: list[float]) -> None:
+    low, ticks, high = pictures._scale(np.array(bonus))
     assert low <= min(bonus)
     assert high >= max(bonus)
     assert 2 <= len(ticks) <= 7
