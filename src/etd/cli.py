@@ -214,7 +214,7 @@ def distance(
     loss: str = "symmetric",
     seeds: int = 5,
     seed: int = 0,
-    steps: int = 1000,
+    steps: int = 600,
     noise: _Flag = False,
     start: _Cell = None,
     red: _Cell = None,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from etd.bonuses import BONUSES, ETD
 from etd.core.errors import UserError
 from etd.core.keys import named
+from etd.envs import maze, minigrid
 from etd.lab import frames as pictures
-from etd.lab import session, watch
+from etd.lab import inside, session, watch
 from etd.train import trainer
 
 EPISODES = 6
@@ -159,3 +162,75 @@ def test_mp4(trained: Path, tmp_path: Path) -> None:
     pytest.importorskip("imageio_ffmpeg")
     out = watch.film(trained, tmp_path / "film.mp4", seed=4, episodes=EPISODES)
     assert out.read_bytes()[4:8] == b"ftyp"
+
+
+# Looking inside --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def looked(loaded, episode: pictures.Episode) -> inside.Inside:
+    run, state = loaded
+    learner = jax.tree.map(lambda leaf: leaf[1], state.minds.bonus.learner)
+    return inside.look(episode.env, run.experiment.bonus, learner, episode.states)
+
+
+def test_the_nearest_state_before_makes_the_bonus(loaded, episode: pictures.Episode, looked: inside.Inside) -> None:
+    """min_k d(s_k, s_t), where k is the state that is ringed."""
+    run, state = loaded
+    net = jax.tree.map(lambda leaf: leaf[1], state.minds.bonus.learner).net()
+    obs = jax.vmap(episode.env.observe)(jax.tree.map(jnp.asarray, episode.states))
+    embedded = jax.jit(lambda obs: net.encode(net.trunk(obs)))(obs)
+    distance = np.asarray(jax.jit(run.experiment.bonus.distance)(embedded, embedded))
+    assert looked.nearest[0] == -1
+    for t in range(1, len(episode) + 1):
+        assert looked.nearest[t] < t
+        np.testing.assert_allclose(distance[looked.nearest[t], t], episode.bonus[t - 1], rtol=1e-3, atol=1e-4)
+
+
+def test_maps_cover_the_room_and_nothing_else(episode: pictures.Episode, looked: inside.Inside) -> None:
+    room = np.zeros((5, 5), bool)
+    room[1:4, 1:4] = True
+    for t in range(len(episode) + 1):
+        np.testing.assert_array_equal(np.isfinite(looked.maps[t]), room)
+        here = tuple(looked.places[t])
+        assert here == (int(episode.states.y[t]), int(episode.states.x[t]))
+        assert looked.maps[t][here] < 2e-4  # d(s, s) is the floor
+
+
+def test_doors_and_objects_are_no_place_to_stand_but_no_barrier() -> None:
+    env = minigrid.make("MiniGrid-DoorKey-8x8-v0")
+    world, _ = env.reset(jax.random.key(0))
+    world = jax.device_get(world)
+    free, place = inside._reachable(env, world)
+    kinds = world.grid & 15
+    assert free[place]
+    assert not free[(kinds == 2) | (kinds == 4) | (kinds == 5)].any()  # walls, the locked door, the key
+    assert free[kinds == 8].all()  # the goal, behind the door
+
+
+def test_distance_film(
+    loaded, episode: pictures.Episode, looked: inside.Inside, trained: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(watch, "record", lambda *_: episode)  # recording is tested above
+    shown, _ = frames(watch.film(trained, tmp_path / "deep.gif", seed=4, episodes=EPISODES, distance=True))
+    assert len(shown) == len(episode) + 1
+    assert shown[0].shape[1] > 1.4 * pictures.frame(episode, 0).width
+    deep = replace(episode, inside=looked)
+    for step in (0, len(episode)):
+        assert np.abs(shown[step] - np.asarray(pictures.frame(deep, step)).astype(int)).mean() < 3
+    assert any(np.abs(shown[0] - later).mean() > 1 for later in shown[1:])
+
+
+def test_a_bonus_without_distance_is_named(loaded) -> None:
+    run, _ = loaded
+    with pytest.raises(UserError, match="bonus is rnd, which learns no distance"):
+        inside.check(run.experiment.env.make(), BONUSES["rnd"]())
+
+
+def test_mazes_are_looked_into_too(fill) -> None:
+    env, bonus = maze.Maze("######\n#...##\n#.#..#\n######"), ETD(features=8, latent=8, embedding=8)
+    learner = fill(lambda key: bonus.init(key, env.spec, 1)).learner
+    states = maze.Place(np.array([0, 1, 2]), np.array([0, 1, 2]))
+    seen = inside.look(env, bonus, learner, states)
+    np.testing.assert_array_equal(np.isfinite(seen.maps[1]), env.index >= 0)
+    assert [tuple(place) for place in seen.places] == [(1, 1), (1, 2), (1, 3)]

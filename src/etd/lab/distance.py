@@ -92,7 +92,7 @@ def distance(
     loss: str = "symmetric",
     seeds: int = 5,
     seed: int = 0,
-    steps: int = 1000,
+    steps: int = 600,
     noise: bool = False,
     start: Cell | None = None,
     tell: Callable[[str], None] = lambda words: None,
@@ -106,6 +106,8 @@ def distance(
         if count < 1:
             raise UserError(f"Nothing can be learned from {count} {what}. Ask for at least 1.")
     place = find(maze, length, noise, start)
+    if min(place.index.shape) < 2:
+        raise UserError("A maze of one line or column is too narrow to be looked at by patches. Draw walls around it.")
     _, dynamics = transitions(place)
     chain = exact.policy_matrix(dynamics)
     successor = exact.successor_distance(chain, discount)  # refuses a discount outside (0, 1)
@@ -178,7 +180,7 @@ def learn(
 ) -> np.ndarray:
     """[S, S] the distance that one learner finds between the maze's cells; ``tell`` is called every CHUNK of steps."""
     key = jax.random.key(seed)
-    bonus = replace(bonus, norm="none", minibatch=MINIBATCH, learning_rate=LEARNING_RATE)
+    bonus = settle(bonus)
     seen = walk(maze, walks, named(key, "walks"))
     state = _begin(bonus, _spec(maze), named(key, "weights"))
     for first in range(0, steps, CHUNK):
@@ -186,6 +188,11 @@ def learn(
         state = _train(bonus, state, seen, rates, named(key, "train", first))
         tell()
     return np.asarray(_measure(maze, bonus, state.learner, seen, named(key, "look")))
+
+
+def settle(bonus: LearnedBonus) -> LearnedBonus:
+    """With what the study decides for all learners."""
+    return replace(bonus, norm="none", minibatch=MINIBATCH, learning_rate=LEARNING_RATE)
 
 
 def _spec(maze: Maze) -> EnvSpec:

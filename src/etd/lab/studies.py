@@ -44,7 +44,7 @@ class Options:
     loss: str = "symmetric"
     seeds: int = 5
     seed: int = 0
-    steps: int = 1000
+    steps: int = 600
     noise: bool = False
     start: Cell | None = None
     red: Cell | None = None
