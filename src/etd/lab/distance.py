@@ -41,6 +41,12 @@ CHUNK = 100
 ENERGIES = ("cos", "l2", "mrn", "mrn+potential")
 LOSSES = ("forward", "backward", "symmetric")
 MINIBATCH, LEARNING_RATE = 128, 1e-3
+FAINTEST = 0.1
+"""The least standard deviation that an entry is divided by, or else cells seen once or never would glare."""
+CONTRAST = 16.0
+"""Factor on standardised entries. Distances that start near zero grow only until far cells can be told apart, and the
+order of far cells is left to chance; those that start large shrink along the walks. Mean rank correlation from the red
+square of the spiral, 100 walks, three seeds: 0.45 with 1, 0.86 with 4, 0.93 with 16."""
 
 
 class Walks(NamedTuple):
@@ -215,7 +221,7 @@ def walk(maze: Maze, walks: int, key: Key) -> Walks:
         return jnp.concatenate([obs[None], step.next_obs]), actions, step, cells
 
     obs, action, step, cells = jax.vmap(one, out_axes=1)(jax.random.split(key, walks))
-    mean, scale = obs.mean((0, 1)), jnp.maximum(obs.std((0, 1)), 0.01)
+    mean, scale = obs.mean((0, 1)), jnp.maximum(obs.std((0, 1)), FAINTEST) / CONTRAST
     names = jnp.arange(obs.shape[0] * walks, dtype=jnp.uint32).reshape(-1, walks)
     nothing = jnp.zeros(names.shape)
     rollout = Rollout(names, step._replace(next_obs=names[1:]), action, nothing[1:], nothing, nothing[..., None])

@@ -11,12 +11,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from etd.envs.maze import Maze
+from etd.envs.maze import CONVEYORS, Maze, parse
 from etd.lab.plot import COLOURS, PALETTE
 from etd.lab.scores import interval
 
 NAMES = {"inverse": "inverse dynamics", "ec": "likelihood (EC)", "etd": "ETD"}
 """Learners as the pictures call them."""
+ARROWS = dict(zip(CONVEYORS, "↑↓←→", strict=True))
 
 
 def draw(
@@ -26,7 +27,7 @@ def draw(
     rows = -(-len(panels) // columns)
     height, width = maze.index.shape
     size = 2.5
-    figure = Figure(figsize=(columns * size, rows * (size * height / width + 0.62) + 0.35), dpi=130)
+    figure = Figure(figsize=(columns * size, rows * (size * height / width + 0.42) + 0.3), dpi=130)
     figure.set_layout_engine("constrained", w_pad=0.05, h_pad=0.05)
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -46,6 +47,10 @@ def _map(ax: Axes, maze: Maze, values: np.ndarray, red: int) -> None:
     cells = np.where(index >= 0, shown[np.maximum(index, 0)], np.nan)
     ax.set_facecolor("#8a8d93")
     ax.imshow(cells, cmap=colormaps["Blues"], interpolation="nearest")
+    drawn = parse(maze.text)
+    for row, column in maze.cells:
+        if drawn[row][column] in ARROWS:
+            ax.text(column, row, ARROWS[drawn[row][column]], ha="center", va="center", fontsize=7, color="#d95f02")
     row, column = maze.cells[red]
     ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color="#d62728", linewidth=0))
     ax.set(xticks=[], yticks=[])

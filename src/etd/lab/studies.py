@@ -64,10 +64,14 @@ def _rivals(options: Options) -> dict[str, LearnedBonus]:
     return rivals(options.length, options.discount, options.energy, options.loss)
 
 
+def _etd(options: Options) -> dict[str, LearnedBonus]:
+    return {"etd": temporal(options.discount, options.energy, options.loss)}
+
+
 def _one_way(options: Options) -> dict[str, LearnedBonus]:
     energy, loss = options.energy, options.loss
     return {
-        "etd": temporal(options.discount, energy, loss),
+        **_etd(options),
         "etd, symmetric half": temporal(options.discount, energy, loss, symmetric=True),
         "etd, l2": temporal(options.discount, "l2", loss),
     }
@@ -78,7 +82,7 @@ STUDIES = {
     "noisy": Study("Spiral", lambda options: grid(options.discount), columns=3, noise=True),
     "hard": Study("Interlocked", _rivals),
     "one-way": Study("OneWay", _one_way),
-    "data": Study("Spiral", _rivals),
+    "data": Study("Spiral", _etd, columns=2),
 }
 
 
@@ -86,7 +90,7 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
     """Learn, score, draw and write; the files. ``data`` is the study of the spiral with more and more walks."""
     if name not in STUDIES:
         raise unknown("study", name, STUDIES, f"Studies are {', '.join(STUDIES)}.")
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, soft_wrap=True)
     red = _red(name, options)
     study, sizes = STUDIES[name], DATA if name == "data" else (options.walks,)
     learners = study.learners(options)
@@ -195,7 +199,7 @@ def _picture(found: Distances, values: Values, red: int, seed: int, columns: int
         notes[name] = f"Spearman {mean:.2f} [{low:.2f}, {high:.2f}]"
     words = (
         f"{found.maze.name}{' with noise' * found.maze.noise}: distance {'to' if to else 'from'} the red square, "
-        f"{found.walks:,} walks of {found.maze.length} steps, seed {found.seeds[seed]} of {len(found.seeds)}"
+        f"{found.walks:,} walks of {found.maze.length} steps; shown is seed {found.seeds[seed]}, scores are of {len(found.seeds)}"
     )
     return maps.draw(found.maze, panels, red, columns, words, notes)
 
