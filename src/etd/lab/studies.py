@@ -199,7 +199,7 @@ def _picture(found: Distances, values: Values, red: int, seed: int, columns: int
         notes[name] = f"Spearman {mean:.2f} [{low:.2f}, {high:.2f}]"
     words = (
         f"{found.maze.name}{' with noise' * found.maze.noise}: distance {'to' if to else 'from'} the red square, "
-        f"{found.walks:,} walks of {found.maze.length} steps; shown is seed {found.seeds[seed]}, scores are of {len(found.seeds)}"
+        f"{found.walks:,} walks of {found.maze.length} steps; shown is seed {found.seeds[seed]} of {len(found.seeds)}"
     )
     return maps.draw(found.maze, panels, red, columns, words, notes)
 
