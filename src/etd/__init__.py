@@ -6,6 +6,7 @@ from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, ETD, Bonus, LearnedBonus, NoBonus
 from etd.core.errors import UserError
 from etd.envs import Task
+from etd.lab.distance import Distances, distance
 from etd.lab.presets import PRESETS
 from etd.lab.session import load, resume, train
 from etd.lab.store import Run
@@ -18,6 +19,7 @@ __all__ = [
     "PPO",
     "PRESETS",
     "Bonus",
+    "Distances",
     "Experiment",
     "LearnedBonus",
     "Mix",
@@ -25,6 +27,7 @@ __all__ = [
     "Run",
     "Task",
     "UserError",
+    "distance",
     "load",
     "resume",
     "train",

@@ -23,6 +23,7 @@ _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME")]
 _Number = Annotated[int | None, tyro.conf.arg(metavar="N")]
 _Real = Annotated[float | None, tyro.conf.arg(metavar="X")]
 _Path = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
+_Cell = Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="ROW COLUMN")]
 _Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
@@ -198,12 +199,14 @@ def watch(
     seed: _Number = None,
     episodes: int = 3,
     greedy: _Flag = False,
+    distance: _Flag = False,
 ) -> None:
     """Film an episode with the bonus drawn beside it, as GIF or MP4; needs no display.
 
     For example:
 
         etd watch runs/DoorKey-8x8-v0-etd
+        etd watch --distance runs/DoorKey-8x8-v0-etd
 
     Args:
         run: the run's directory.
@@ -211,10 +214,61 @@ def watch(
         seed: whose policy; that of the highest final return if not given.
         episodes: how many to play; the first solved one is filmed.
         greedy: take the likeliest action instead of sampling one.
+        distance: also draw the learned distance from the agent to every reachable cell (bonus etd).
     """
     from etd.lab import watch
 
-    print(f"Filmed: {watch.film(run, out or run / 'episode.gif', seed, episodes, greedy)}")
+    out = out or run / ("distance.gif" if distance else "episode.gif")
+    print(f"Filmed: {watch.film(run, out, seed, episodes, greedy, distance)}")
+
+
+def distance(
+    study: tyro.conf.Positional[str] = "spiral",
+    maze: _Name = None,
+    walks: int = 100,
+    length: int = 50,
+    discount: float = 0.99,
+    energy: str = "mrn+potential",
+    loss: str = "symmetric",
+    seeds: int = 5,
+    seed: int = 0,
+    steps: int = 600,
+    noise: _Flag = False,
+    start: _Cell = None,
+    red: _Cell = None,
+    to: _Flag = False,
+    out: _Path = None,
+) -> None:
+    """Learn distances from random walks in a maze and hold them against the exact ones: pictures, numbers, a page.
+
+    For example:
+
+        etd distance
+        etd distance noisy --seeds 3
+        etd distance --maze my-maze.txt --walks 1000 --red 3 7
+
+    Args:
+        study: spiral; noisy (4 energies x 3 losses); hard; one-way; data (spiral with 100, 300, 1000 walks).
+        maze: another maze: Spiral, Interlocked, Hard, HardSmall, OneWay, or a file with a drawing.
+        walks: how many; data has its own.
+        length: steps of a walk.
+        discount: of the futures and of the exact distance.
+        energy: ETD's: cos, l2, mrn or mrn+potential.
+        loss: ETD's: forward, backward or symmetric.
+        seeds: how many to repeat everything with.
+        seed: the first.
+        steps: of training.
+        noise: walls of random colours.
+        start: row and column where walks start, from 0; anywhere if not given.
+        red: row and column of the square that is drawn from; the first free cell if not given.
+        to: draw and score distances to the red square, as the authors' code does.
+        out: directory of the files; runs/distance if not given.
+    """
+    from etd.lab import studies
+
+    options = studies.Options(maze, walks, length, discount, energy, loss, seeds, seed, steps, noise, start, red, to)
+    for path in studies.run(study, options, out or Path("runs/distance")):
+        print(f"Written: {path}")
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: _Path = None) -> None:
@@ -396,6 +450,7 @@ COMMANDS: dict[str, Any] = {
     "resume": resume,
     "evaluate": evaluate,
     "watch": watch,
+    "distance": distance,
     "report": report,
     "reproduce": reproduce,
     "check": check,

@@ -101,6 +101,17 @@ def test_where_ways_are_deterministic_distance_counts_steps(discount: float) -> 
             np.testing.assert_allclose(form(chain, discount), expected * -np.log(discount), rtol=1e-12, atol=1e-13)
 
 
+def test_deterministic_mdps_count_steps(rng) -> None:
+    """The corollary on random MDPs: where every action has one outcome and every state one action."""
+    for states in (2, 5, 17):
+        dynamics = np.eye(states)[rng.integers(0, states, (states, 3))]
+        policy = np.eye(3)[rng.integers(0, 3, states)]
+        chain = policy_matrix(dynamics, policy)
+        steps = shortest_path(chain)
+        for form in FORMS:
+            np.testing.assert_allclose(form(chain, 0.9), steps * -np.log(0.9), rtol=1e-9, atol=1e-12)
+
+
 def test_distance_is_below_that_of_the_mean_time_and_above_that_of_the_shortest() -> None:
     """Jensen: -log E[gamma^H] <= E[H] log(1/gamma); and H is never below the shortest path."""
     for chain, discount in CHAINS:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -9,9 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from etd.bonuses import BONUSES, ETD
 from etd.core.errors import UserError
 from etd.core.keys import named
-from etd.lab import session, watch
+from etd.envs import maze, minigrid
+from etd.lab import frames as pictures
+from etd.lab import inside, session, watch
 from etd.train import trainer
 
 EPISODES = 6
@@ -23,21 +27,21 @@ def loaded(trained: Path):
 
 
 @pytest.fixture(scope="module")
-def episode(loaded) -> watch.Episode:
+def episode(loaded) -> pictures.Episode:
     return watch.record(*loaded, 1, EPISODES, greedy=False)
 
 
 def frames(file: Path) -> tuple[list[np.ndarray], list[int]]:
-    pictures, durations = [], []
+    shown, durations = [], []
     with Image.open(file) as film:
         for number in range(getattr(film, "n_frames", 1)):
             film.seek(number)
-            pictures.append(np.asarray(film.convert("RGB")).astype(int))
+            shown.append(np.asarray(film.convert("RGB")).astype(int))
             durations.append(int(film.info["duration"]))
-    return pictures, durations
+    return shown, durations
 
 
-def test_first_success_is_recorded(loaded, episode: watch.Episode) -> None:
+def test_first_success_is_recorded(loaded, episode: pictures.Episode) -> None:
     run, state = loaded
     played = trainer.player(run.experiment, EPISODES, False)(state, 1, named(state.key[1], "film"))
     assert played.success.any()
@@ -48,7 +52,7 @@ def test_first_success_is_recorded(loaded, episode: watch.Episode) -> None:
     assert episode.rewards[-1] > 0
 
 
-def test_bonus_belongs_to_the_state_drawn_beside_it(loaded, episode: watch.Episode) -> None:
+def test_bonus_belongs_to_the_state_drawn_beside_it(loaded, episode: pictures.Episode) -> None:
     """b(s_t) = min_{k < t} d(s_k, s_t), from the drawn states alone."""
     run, state = loaded
     net = jax.tree.map(lambda leaf: leaf[1], state.minds.bonus.learner).net()
@@ -59,42 +63,42 @@ def test_bonus_belongs_to_the_state_drawn_beside_it(loaded, episode: watch.Episo
     np.testing.assert_allclose(episode.bonus, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_gif_has_every_step_and_holds_the_last(trained: Path, episode: watch.Episode, tmp_path: Path) -> None:
+def test_gif_has_every_step_and_holds_the_last(trained: Path, episode: pictures.Episode, tmp_path: Path) -> None:
     out = watch.film(trained, tmp_path / "new" / "film.gif", seed=4, episodes=EPISODES)
-    pictures, durations = frames(out)
-    assert len(pictures) == len(episode) + 1
+    shown, durations = frames(out)
+    assert len(shown) == len(episode) + 1
     assert durations[-1] == 1500
     assert len(set(durations[:-1])) == 1
     for step in (0, len(episode) // 2, len(episode)):
-        drawn = np.asarray(watch.frame(episode, step)).astype(int)
-        assert np.abs(pictures[step] - drawn).mean() < 3, f"frame {step} does not show step {step}"
+        drawn = np.asarray(pictures.frame(episode, step)).astype(int)
+        assert np.abs(shown[step] - drawn).mean() < 3, f"frame {step} does not show step {step}"
 
 
 def test_long_film_skips_steps_but_not_the_last(
-    trained: Path, episode: watch.Episode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path, episode: pictures.Episode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "FRAMES", 4)
     out = watch.film(trained, tmp_path / "film.gif", seed=4, episodes=EPISODES)
-    pictures, _ = frames(out)
-    assert len(pictures) == 4
-    last = np.asarray(watch.frame(episode, len(episode))).astype(int)
-    assert np.abs(pictures[-1] - last).mean() < 3
+    shown, _ = frames(out)
+    assert len(shown) == 4
+    last = np.asarray(pictures.frame(episode, len(episode))).astype(int)
+    assert np.abs(shown[-1] - last).mean() < 3
     again = watch.film(trained, tmp_path / "again.gif", seed=4, episodes=EPISODES)
     assert again.read_bytes() == out.read_bytes()
 
 
-def test_frame_is_even_and_shows_the_level(episode: watch.Episode) -> None:
-    picture = watch.frame(episode, 0)
+def test_frame_is_even_and_shows_the_level(episode: pictures.Episode) -> None:
+    picture = pictures.frame(episode, 0)
     assert picture.width % 2 == picture.height % 2 == 0
     red, green, blue = np.moveaxis(np.asarray(picture).astype(int), -1, 0)
     goal = (green > red + 100) & (green > blue + 100)
-    side = watch.LEVEL // 5
+    side = pictures.LEVEL // 5
     assert goal.sum() == pytest.approx(side**2, rel=0.1)
 
 
 @pytest.mark.parametrize("bonus", [[0.0, 0.0, 0.0], [-3.0, -1.0, -2.0], [-1e-3, 1e6, 0.5], [1e-4, 2e-4, 0.0]])
-def test_any_bonus_can_be_drawn(episode: watch.Episode, bonus: list[float]) -> None:
-    low, ticks, high = watch._scale(np.array(bonus))
+def test_any_bonus_can_be_drawn(episode: pictures.Episode, bonus: list[float]) -> None:
+    low, ticks, high = pictures._scale(np.array(bonus))
     assert low <= min(bonus)
     assert high >= max(bonus)
     assert 2 <= len(ticks) <= 7
@@ -125,3 +129,75 @@ def test_mp4(trained: Path, tmp_path: Path) -> None:
     pytest.importorskip("imageio_ffmpeg")
     out = watch.film(trained, tmp_path / "film.mp4", seed=4, episodes=EPISODES)
     assert out.read_bytes()[4:8] == b"ftyp"
+
+
+# Looking inside --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def looked(loaded, episode: pictures.Episode) -> inside.Inside:
+    run, state = loaded
+    learner = jax.tree.map(lambda leaf: leaf[1], state.minds.bonus.learner)
+    return inside.look(episode.env, run.experiment.bonus, learner, episode.states)
+
+
+def test_the_nearest_state_before_makes_the_bonus(loaded, episode: pictures.Episode, looked: inside.Inside) -> None:
+    """min_k d(s_k, s_t), where k is the state that is ringed."""
+    run, state = loaded
+    net = jax.tree.map(lambda leaf: leaf[1], state.minds.bonus.learner).net()
+    obs = jax.vmap(episode.env.observe)(jax.tree.map(jnp.asarray, episode.states))
+    embedded = jax.jit(lambda obs: net.encode(net.trunk(obs)))(obs)
+    distance = np.asarray(jax.jit(run.experiment.bonus.distance)(embedded, embedded))
+    assert looked.nearest[0] == -1
+    for t in range(1, len(episode) + 1):
+        assert looked.nearest[t] < t
+        np.testing.assert_allclose(distance[looked.nearest[t], t], episode.bonus[t - 1], rtol=1e-3, atol=1e-4)
+
+
+def test_maps_cover_the_room_and_nothing_else(episode: pictures.Episode, looked: inside.Inside) -> None:
+    room = np.zeros((5, 5), bool)
+    room[1:4, 1:4] = True
+    for t in range(len(episode) + 1):
+        np.testing.assert_array_equal(np.isfinite(looked.maps[t]), room)
+        here = tuple(looked.places[t])
+        assert here == (int(episode.states.y[t]), int(episode.states.x[t]))
+        assert looked.maps[t][here] < 2e-4  # d(s, s) is the floor
+
+
+def test_doors_and_objects_are_no_place_to_stand_but_no_barrier() -> None:
+    env = minigrid.make("MiniGrid-DoorKey-8x8-v0")
+    world, _ = env.reset(jax.random.key(0))
+    world = jax.device_get(world)
+    free, place = inside._reachable(env, world)
+    kinds = world.grid & 15
+    assert free[place]
+    assert not free[(kinds == 2) | (kinds == 4) | (kinds == 5)].any()  # walls, the locked door, the key
+    assert free[kinds == 8].all()  # the goal, behind the door
+
+
+def test_distance_film(
+    loaded, episode: pictures.Episode, looked: inside.Inside, trained: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(watch, "record", lambda *_: episode)  # recording is tested above
+    shown, _ = frames(watch.film(trained, tmp_path / "deep.gif", seed=4, episodes=EPISODES, distance=True))
+    assert len(shown) == len(episode) + 1
+    assert shown[0].shape[1] > 1.4 * pictures.frame(episode, 0).width
+    deep = replace(episode, inside=looked)
+    for step in (0, len(episode)):
+        assert np.abs(shown[step] - np.asarray(pictures.frame(deep, step)).astype(int)).mean() < 3
+    assert any(np.abs(shown[0] - later).mean() > 1 for later in shown[1:])
+
+
+def test_a_bonus_without_distance_is_named(loaded) -> None:
+    run, _ = loaded
+    with pytest.raises(UserError, match="bonus is rnd, which learns no distance"):
+        inside.check(run.experiment.env.make(), BONUSES["rnd"]())
+
+
+def test_mazes_are_looked_into_too(fill) -> None:
+    env, bonus = maze.Maze("######\n#...##\n#.#..#\n######"), ETD(features=8, latent=8, embedding=8)
+    learner = fill(lambda key: bonus.init(key, env.spec, 1)).learner
+    states = maze.Place(np.array([0, 1, 2]), np.array([0, 1, 2]))
+    seen = inside.look(env, bonus, learner, states)
+    np.testing.assert_array_equal(np.isfinite(seen.maps[1]), env.index >= 0)
+    assert [tuple(place) for place in seen.places] == [(1, 1), (1, 2), (1, 3)]

@@ -14,6 +14,10 @@ from etd.nets.blocks import Block, ConvBlock, Linear, Norm, NormKind
 # (outputs, kernel, stride) of each convolution, from the paper's appendix on network structures.
 GRID_LAYERS = ((32, 2, 1), (64, 2, 1), (64, 2, 1))
 PIXEL_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 4, 1))
+MAP_LAYERS = ((8, 2, 1), (16, 2, 1), (16, 2, 1))
+"""For a whole maze from above, several times a grid view's size: the grid's layers with fewer channels, a tenth of the
+arithmetic."""
+LAYERS = {"grid": GRID_LAYERS, "map": MAP_LAYERS, "pixels": PIXEL_LAYERS}
 
 
 class ConvTrunk(nnx.Module):
@@ -57,4 +61,4 @@ def trunk(spec: EnvSpec, features: int, norm: NormKind) -> ConvTrunk | VectorTru
     """The extractor for this kind of observation: [B, ...] to [B, features]."""
     if spec.kind == "vector":
         return VectorTrunk(spec, features)
-    return ConvTrunk(spec, GRID_LAYERS if spec.kind == "grid" else PIXEL_LAYERS, features, norm)
+    return ConvTrunk(spec, LAYERS[spec.kind], features, norm)
