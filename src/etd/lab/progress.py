@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,31 @@ class Progress:
         shown += [("model_accuracy", "model accuracy", ".0%"), ("states", "states", ",.0f")]
         parts = [f"{label} {_mean(metrics[name]):{how}}" for name, label, how in shown if name in metrics]
         return rate + "  ".join(parts)
+
+
+class Chunks:
+    """The same for work in equal chunks: entered, it is a function to call with a word after each of them."""
+
+    def __init__(self, console: Console, total: int):
+        columns = [BarColumn(24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
+        self.bar = Bar(*columns, console=console, disable=not console.is_terminal)
+        self.console, self.total, self.done, self.spoke = console, total, 0, time.monotonic()
+        self.task = self.bar.add_task("compiling", total=total)
+
+    def __enter__(self) -> Callable[[str], None]:
+        self.bar.start()
+        return self.tell
+
+    def __exit__(self, *_: Any) -> None:
+        self.bar.stop()
+
+    def tell(self, name: str) -> None:
+        """One more chunk is done."""
+        self.done += 1
+        self.bar.update(self.task, completed=self.done, description=name)
+        if not self.console.is_terminal and time.monotonic() - self.spoke > QUIET_EVERY:
+            self.spoke = time.monotonic()
+            self.console.print(f"{self.done / self.total:4.0%}  {name}")
 
 
 def _mean(values: np.ndarray) -> float:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from etd.bonuses import LearnedBonus
@@ -21,6 +20,7 @@ from etd.envs.maze import Cell
 from etd.lab import explorer, maps, page
 from etd.lab.distance import CHUNK, Distances, distance, find, grid, rivals, temporal
 from etd.lab.plot import save
+from etd.lab.progress import Chunks
 from etd.lab.scores import MEANING, interval, table
 
 Values = dict[str, dict[str, list[float]]]
@@ -96,7 +96,7 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
     learners = study.learners(options)
     began = time.monotonic()
     found = []
-    with _bar(console, len(sizes) * len(learners) * options.seeds * -(-options.steps // CHUNK)) as tell:
+    with Chunks(console, len(sizes) * len(learners) * options.seeds * -(-options.steps // CHUNK)) as tell:
         for walks in sizes:
             found.append(_learn(study, options, learners, walks, tell))
     seconds = time.monotonic() - began
@@ -134,30 +134,6 @@ def _red(name: str, options: Options) -> int:
         row, column = options.red
         raise UserError(f"The red square {options.red}, line {row + 1}, column {column + 1}, is no free cell.")
     return maze.cells.index(options.red)
-
-
-class _bar:  # noqa: N801 (used as a function)
-    """A live bar on a terminal, a line every ten seconds elsewhere."""
-
-    def __init__(self, console: Console, total: int):
-        columns = [BarColumn(24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
-        self.live = Progress(*columns, console=console, disable=not console.is_terminal)
-        self.console, self.total, self.done, self.spoke = console, total, 0, time.monotonic()
-        self.task = self.live.add_task("compiling", total=total)
-
-    def __enter__(self) -> Callable[[str], None]:
-        self.live.start()
-        return self.tell
-
-    def __exit__(self, *_: Any) -> None:
-        self.live.stop()
-
-    def tell(self, name: str) -> None:
-        self.done += 1
-        self.live.update(self.task, completed=self.done, description=maps.NAMES.get(name, name))
-        if not self.console.is_terminal and time.monotonic() - self.spoke > 10:
-            self.spoke = time.monotonic()
-            self.console.print(f"{self.done / self.total:4.0%}  {maps.NAMES.get(name, name)}")
 
 
 # Files -----------------------------------------------------------------------------------------------------------
