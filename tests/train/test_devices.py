@@ -33,6 +33,9 @@ class Ring:
     def make(self):
         return self
 
+    def host(self):
+        return None
+
     def reset(self, key):
         place, time = jax.random.randint(key, (), 0, 8), jnp.zeros((), jnp.int32)
         return (place, time), jax.nn.one_hot(place, 8)
@@ -101,6 +104,7 @@ def test_two_devices_share_the_seeds(tmp_path):
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, __file__, str(tmp_path / "run")]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
