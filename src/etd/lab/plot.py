@@ -90,8 +90,9 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
         ax.set_xlabel("environment steps")
     handles = [Line2D([], [], color=colour, linewidth=2.2, label=name) for name, colour in colours.items()]
     title = KEY_TO_LINES if any(run.experiment.seeds > 1 for run in runs) else None
+    room = 64 if len(environments) == 1 else 90  # letters in a row, a handle counted as eight
     layout = {
-        "ncols": min(len(handles), 4 if len(environments) == 1 else 6),
+        "ncols": max(1, min(len(handles), 6, room // (8 + max(map(len, colours))))),
         "frameon": False,
         "title": title,
         "title_fontsize": 8,
