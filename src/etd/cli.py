@@ -232,7 +232,7 @@ def distance(
     loss: str = "symmetric",
     seeds: int = 5,
     seed: int = 0,
-    steps: int = 600,
+    steps: _Number = None,
     noise: _Flag = False,
     start: _Cell = None,
     red: _Cell = None,
@@ -257,7 +257,7 @@ def distance(
         loss: ETD's: forward, backward or symmetric.
         seeds: how many to repeat everything with.
         seed: the first.
-        steps: of training.
+        steps: of training; 600 if not given, 300 of noisy and hard.
         noise: walls of random colours.
         start: row and column where walks start, from 0; anywhere if not given.
         red: row and column of the square that is drawn from; the first free cell if not given.

@@ -6,7 +6,7 @@ import csv
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Options:
     loss: str = "symmetric"
     seeds: int = 5
     seed: int = 0
-    steps: int = 600
+    steps: int | None = None
     noise: bool = False
     start: Cell | None = None
     red: Cell | None = None
@@ -58,6 +58,8 @@ class Study(NamedTuple):
     learners: Callable[[Options], dict[str, LearnedBonus]]
     columns: int = 4
     noise: bool = False
+    steps: int = 600
+    """of training, so that two cores take minutes"""
 
 
 def _rivals(options: Options) -> dict[str, LearnedBonus]:
@@ -79,8 +81,8 @@ def _one_way(options: Options) -> dict[str, LearnedBonus]:
 
 STUDIES = {
     "spiral": Study("Spiral", _rivals),
-    "noisy": Study("Spiral", lambda options: grid(options.discount), columns=3, noise=True),
-    "hard": Study("Interlocked", _rivals),
+    "noisy": Study("Spiral", lambda options: grid(options.discount), columns=3, noise=True, steps=300),
+    "hard": Study("Interlocked", _rivals, steps=300),
     "one-way": Study("OneWay", _one_way),
     "data": Study("Spiral", _etd, columns=2),
 }
@@ -93,12 +95,14 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
     console = console or Console(highlight=False, soft_wrap=True)
     red = _red(name, options)
     study, sizes = STUDIES[name], DATA if name == "data" else (options.walks,)
+    steps = study.steps if options.steps is None else options.steps
+    options = replace(options, steps=steps)
     learners = study.learners(options)
     began = time.monotonic()
     found = []
-    with Chunks(console, len(sizes) * len(learners) * options.seeds * -(-options.steps // CHUNK)) as tell:
+    with Chunks(console, len(sizes) * len(learners) * options.seeds * -(-steps // CHUNK)) as tell:
         for walks in sizes:
-            found.append(_learn(study, options, learners, walks, tell))
+            found.append(_learn(study, options, learners, walks, steps, tell))
     seconds = time.monotonic() - began
     values = [table(distances, red, options.to) for distances in found]
     for distances, scores in zip(found, values, strict=True):
@@ -108,7 +112,12 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
 
 
 def _learn(
-    study: Study, options: Options, learners: dict[str, LearnedBonus], walks: int, tell: Callable[[str], None]
+    study: Study,
+    options: Options,
+    learners: dict[str, LearnedBonus],
+    walks: int,
+    steps: int,
+    tell: Callable[[str], None],
 ) -> Distances:
     return distance(
         options.maze or study.maze,
@@ -118,7 +127,7 @@ def _learn(
         learners=learners,
         seeds=options.seeds,
         seed=options.seed,
-        steps=options.steps,
+        steps=steps,
         noise=study.noise or options.noise,
         start=options.start,
         tell=tell,
