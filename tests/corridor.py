@@ -42,7 +42,7 @@ class Corridor:
 
 
 class HostCorridor(gymnasium.Env):
-    """On the host. A file named by CORRIDOR_FAULT makes a worker fail: it holds 'raise', 'kill' or 'once'."""
+    """On the host. A file named by CORRIDOR_FAULT makes workers fail, see ``_fail``."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     observation_space = gymnasium.spaces.Box(0, 1, (CELLS + 1,), np.float32)
@@ -50,6 +50,7 @@ class HostCorridor(gymnasium.Env):
 
     def __init__(self, render_mode=None, drift=False):
         self.render_mode, self.drift = render_mode, drift
+        _fail("build")
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -61,7 +62,7 @@ class HostCorridor(gymnasium.Env):
         return obs + np.float32(os.getpid() % 1000 * 1e-6) if self.drift else obs
 
     def step(self, action):
-        _fail()
+        _fail("step")
         self.cell, self.time = self.cell + 2 * action - 1, self.time + 1
         ended = self.cell in (0, CELLS - 1)
         return self.observe(), float(self.cell == CELLS - 1), ended, self.time == LIMIT, {}
@@ -72,14 +73,20 @@ class HostCorridor(gymnasium.Env):
         return picture
 
 
-def _fail():
+def _fail(when):
+    """Each line of the file is a fault that happens once: WHEN HOW. 'always' in place of WHEN is in every step."""
     fault = Path(os.environ.get("CORRIDOR_FAULT", "none"))
-    if not fault.is_file():
+    first, *rest = fault.read_text().splitlines() if fault.is_file() else [""]
+    if not first.startswith((when, "always" if when == "step" else when)):
         return
-    kind = fault.read_text()
-    if kind in ("once", "kill once"):
-        fault.unlink()
-    if kind.startswith("kill"):
+    if not first.startswith("always"):
+        try:
+            fault.rename(f"{fault}-{os.getpid()}")  # one process alone can take it
+        except FileNotFoundError:
+            return
+        if rest:
+            fault.write_text("\n".join(rest))
+    if first.endswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("the floor gave way")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from PIL import Image
 from etd import cli
 from etd.envs import host
 from etd.lab import evaluation, session
+from tests.drawing import can_draw
 
 LIGHT = ["Crafter-v0", "dmc:cartpole-swingup_sparse", "HalfCheetahVelSparse-v0"]
 HEAVY = ["MiniWorld-MazeS3-v0", "metaworld:reach", "gymnasium:CartPole-v1"]
@@ -41,7 +41,7 @@ def test_from_training_to_film(env: str, tmp_path: Path) -> None:
     assert ("score" in scores["overall"]) == env.startswith("Crafter")
     record = json.loads((whole / "run.json").read_text())
     assert record["experiment"]["env"]["normalise"] == env.startswith("HalfCheetah")
-    if suite.name in ("dmc", "mujoco", "metaworld") and os.environ.get("MUJOCO_GL") == "disable":
+    if not can_draw(env):
         pytest.skip("there is no OpenGL to draw MuJoCo with")
     film = tmp_path / "film.gif"
     cli.main(["watch", str(whole), "--out", str(film), "--episodes", "1"])

@@ -156,27 +156,35 @@ def test_a_run_from_start_to_film(tmp_path):
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["once", "kill once"])
-def test_a_worker_that_dies_is_replaced(fault, kind):
-    """One death: one sentence; the episodes it played are truncated, without reward; training goes on."""
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        ("step raise", ["the floor gave way"]),
+        ("step kill", ["killed by signal 9"]),
+        ("step kill\nbuild raise", ["killed by signal 9", "the floor gave way"]),
+    ],
+)
+def test_a_worker_that_dies_is_replaced(fault, faults, words):
+    """Each death: one sentence, also of a worker that dies before it is ready; the episodes it played are truncated,
+    without reward; training goes on."""
     said = []
     with advancing(replace(TINY, seeds=1), said.append) as step:
         driver: HostTrainer = step
         state = trainer.starter(replace(TINY, seeds=1))()
         state, _ = step(state)
-        fault(kind)
+        fault(faults)
         before = driver.stage.pool.workers[:]
         state, metrics = step(state)
         assert sum(a is not b for a, b in zip(before, driver.stage.pool.workers, strict=True)) == 1
-        assert len(said) == 1
-        assert ("the floor gave way" if kind == "once" else "killed by signal 9") in said[0]
+        assert len(said) == len(words)
+        assert all(word in sentence for word, sentence in zip(words, said, strict=True))
         assert metrics["alive"].all()
         step(state)
 
 
 def test_three_deaths_in_a_row_end_the_run_after_a_checkpoint(fault, tmp_path):
     run = session.train(experiment=replace(TINY, steps=40), out=tmp_path / "run", quiet=True)
-    fault("raise")
+    fault("always raise")
     with pytest.raises(WorkerError, match="died 3 times in a row") as caught:
         session.resume(run.path, steps=120, quiet=True)
     assert "Traceback" in str(caught.value)

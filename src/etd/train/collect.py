@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from etd.agent.policy import ActorCritic, Output
 from etd.core.keys import named
@@ -16,10 +17,12 @@ from etd.envs.base import DeviceEnv
 from etd.nets.heads import action_noise
 from etd.nets.model import Learner
 
+Action = TypeVar("Action", Array, np.ndarray)
 
-def to_env(action: Array, space: Discrete | Box) -> Array:
+
+def to_env(action: Action, space: Discrete | Box) -> Action:
     """Only the environment sees a clipped action; the rollout keeps what the policy drew."""
-    return jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
+    return action.clip(space.low, space.high) if isinstance(space, Box) else action
 
 
 def act(

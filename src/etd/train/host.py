@@ -15,21 +15,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from etd.core.types import Box, Discrete, EnvSpec, Metrics, PyTree, Rollout, Transition
+from etd.core.types import EnvSpec, Metrics, PyTree, Rollout, Transition
 from etd.envs.host.env import HostEnv, Normaliser, Running
 from etd.envs.host.pool import Pool
 from etd.envs.host.worker import episode_seed
 from etd.train import trainer
+from etd.train.collect import to_env
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
 
 LASTING = ("obs", "value", "hidden", "features")
 """Fields of a Rollout that have a row more than it has steps."""
-
-
-def given(action: np.ndarray, space: Discrete | Box) -> np.ndarray:
-    """What the environment is given of the policy's action."""
-    return np.clip(action, space.low, space.high) if isinstance(space, Box) else action
 
 
 class Stage:
@@ -94,7 +90,7 @@ class Stage:
 
     def _do(self, action: np.ndarray, part: slice) -> None:
         """Hand a group its actions [S, G, ...], clipped, and note them down."""
-        self._pool("action")[:, part] = taken = given(action, self.spec.action)
+        self._pool("action")[:, part] = taken = to_env(action, self.spec.action)
         seed, number = np.ogrid[: self.shape[0], part]
         self.running.actions[seed, number, self.running.time[:, part]] = taken
         self.running.time[:, part] += 1
@@ -269,5 +265,5 @@ class _Book:
         self.parts = []
         success = bool(whole["terminated"][-1] and whole["reward"][-1] > 0)
         achieved = whole["achieved"][-1] if "achieved" in whole else np.zeros(0, bool)
-        seed, actions = episode_seed(*self.name, len(self.found)), given(whole["action"], self.spec.action)
+        seed, actions = episode_seed(*self.name, len(self.found)), to_env(whole["action"], self.spec.action)
         self.found.append(Played(seed, actions, whole["reward"], success, achieved))

@@ -1,4 +1,5 @@
-"""The seed axis, its devices and compilation. This is the only file that knows that there are several seeds."""
+"""The seed axis, its devices and compilation. Only this file knows that there are several seeds, and ``host``, whose
+one pool of environments serves them all."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Pool:
         # Row by row, group by group, to one worker after the other: every worker has a share of every group.
         ordered = sorted(places, key=lambda place: place.group)
         count = min(workers_here(), len(places))
-        orders = Orders(env, spec, [], self.rows, stream, sys.path, revived=False)
+        orders = Orders(env, spec, [], self.rows, stream, revived=False)
         self.workers: list[Worker] = []
         try:
             for index in range(count):
@@ -123,8 +123,8 @@ class Pool:
         new = Worker(old.orders._replace(revived=True), self.file.fileno())
         new.deaths = old.deaths + 1
         self.workers[index] = new
-        said = new.hear()
-        if isinstance(said, str):
+        if isinstance(said := new.hear(), str):
+            new.unanswered = old.unanswered
             self._revive(index, said)
             return
         for command in old.unanswered:
@@ -189,5 +189,5 @@ class Worker:
 
 
 def _search_path() -> str:
-    """So that the worker finds this very package, wherever the parent found it."""
+    """What the parent can import, the worker can: this very package, and modules that register environments."""
     return os.pathsep.join(entry for entry in sys.path if entry)

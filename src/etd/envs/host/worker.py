@@ -1,8 +1,8 @@
 """The child's side of the pool: a process that steps some environments in shared memory, told what to do by a pipe.
 
-It is an interpreter of its own that calls ``main``, not a ``multiprocessing`` process, which would run the
-user's script again. It ignores Ctrl-C, which is the parent's to handle, and ends when the parent does: the pipe closes,
-and on Linux the kernel kills it, also in the midst of a step.
+It is an interpreter of its own that calls ``main``, not a ``multiprocessing`` process, which would run the user's
+script again. It ignores Ctrl-C, which is the parent's to handle, and ends when the parent does: the pipe closes, and on
+Linux the kernel kills it, also in the midst of a step.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ class Orders(NamedTuple):
     rows: int
     """of the shared arrays"""
     stream: str
-    path: list[str]
-    """the parent's sys.path: what it can import, the worker can"""
     revived: bool
     """the worker takes the place of a dead one"""
 
@@ -179,7 +177,6 @@ def main(pipe: int, memory: int, parent: int) -> None:
     line = Connection(pipe)
     try:
         orders: Orders = line.recv()
-        sys.path[:] = orders.path
         size = Block(orders.spec, orders.rows, None).size
         stepper = Stepper(orders, Block(orders.spec, orders.rows, mmap.mmap(memory, size)))
         line.send(0)
