@@ -303,6 +303,7 @@ def reproduce(
     cluster: _Name = None,
     out: _Path = None,
     keep: _Path = None,
+    set_: _Set = (),
 ) -> None:
     """Train what a figure of the paper needs and draw it; skips what is done, resumes what was interrupted.
 
@@ -310,6 +311,7 @@ def reproduce(
 
         etd reproduce minigrid --dry-run
         etd reproduce minigrid --only "DoorKey-16x16/*" --only "*/etd" --budget 60
+        etd reproduce minigrid --workers 6 --set precision=tensorfloat32
         etd reproduce aggregate --quick
 
     Args:
@@ -325,13 +327,14 @@ def reproduce(
         cluster: "auto" or the address of a Ray cluster to train on.
         out: the runs' directory; runs/FIGURE if not given.
         keep: copy records and thinned metrics there, for a repository, and draw there.
+        set_: override fields of every cell, as in `etd train`.
     """
     if workers > 1:  # programs side by side must not each reserve most of the device's memory
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     from etd.lab import reproduce
 
     out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
-    places = reproduce.plan(figure, out, only, seeds, steps, quick)
+    places = reproduce.plan(figure, out, only, seeds, steps, quick, set_)
     console = Console(highlight=False)
     console.print(reproduce.table(places))
     if dry_run:

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from etd.core.errors import UserError
 from etd.lab import claims, figures, report, session
-from etd.lab.fields import check, from_dict, to_dict
+from etd.lab.fields import check, from_dict, override, to_dict
 from etd.lab.figures import Cell
 from etd.lab.store import Run
 from etd.train.experiment import Experiment
@@ -59,8 +59,10 @@ def plan(
     seeds: int | None = None,
     steps: int | None = None,
     quick: bool = False,
+    assignments: tuple[str, ...] = (),
 ) -> list[Place]:
-    """The figure's cells, or those that a pattern TASK/METHOD of ``only`` matches, and how far each is."""
+    """The figure's cells, or those that a pattern TASK/METHOD of ``only`` matches, and how far each is; ``assignments``
+    override fields of all their experiments."""
     cells = figures.cells(figure)
     chosen = [cell for cell in cells if not only or any(_matches(cell, pattern) for pattern in only)]
     if not chosen:
@@ -71,7 +73,10 @@ def plan(
     }
     places = []
     for cell in map(figures.small, chosen) if quick else chosen:
-        cell = replace(cell, experiment=check(replace(cell.experiment, **given)))
+        experiment = replace(cell.experiment, **given)
+        for assignment in assignments:
+            experiment = override(experiment, assignment)
+        cell = replace(cell, experiment=check(experiment))
         path = out / cell.task.replace(" ", "-").replace("(", "").replace(")", "") / cell.method.replace("+", "-")
         places.append(Place(cell, path, _steps(path)))
     return places
