@@ -77,6 +77,31 @@ def test_only_chooses_by_task_and_method(tmp_path):
         reproduce.plan("minigird", tmp_path)
 
 
+def test_fields_of_every_cell_can_be_set(tmp_path):
+    places = reproduce.plan("loss", tmp_path, assignments=("precision=tensorfloat32", "ppo.entropy=0.5"))
+    assert len(places) == 3
+    for place in places:
+        assert place.cell.experiment.precision == "tensorfloat32"
+        assert place.cell.experiment.ppo.entropy == 0.5
+    with pytest.raises(UserError, match="entropi"):
+        reproduce.plan("loss", tmp_path, assignments=("ppo.entropi=0.5",))
+
+
+def test_side_by_side_the_longest_are_first(tmp_path, monkeypatch):
+    asked: list[str] = []
+
+    def record(work, workers):
+        asked.extend(path for path, *_ in work)
+        return iter(())
+
+    monkeypatch.setattr(reproduce, "_side_by_side", record)
+    places = reproduce.plan("minigrid", tmp_path, ("*/etd", "ObstructedMaze-Full/deir"))
+    reproduce.run(places, workers=2)
+    lengths = {str(place.path): place.goal for place in places}
+    assert sorted(asked) == sorted(lengths)
+    assert [lengths[path] for path in asked] == sorted(lengths.values(), reverse=True)
+
+
 def test_estimates_follow_what_was_seen_here(tmp_path, logged):
     places = reproduce.plan("loss", tmp_path / "runs")
     before = reproduce.estimate(places[0])

@@ -200,8 +200,8 @@ def _finish(ax: Axes, metric: str) -> None:
 
 
 def _grid(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """``count`` panels, at most three in a row. Without pyplot, which keeps figures alive and may want a display."""
-    columns = min(count, 3)
+    """``count`` panels, three in a row, or four where that fills the last. Without pyplot, which keeps figures alive and may want a display."""
+    columns = min(count, 3 if count % 4 else 4)
     rows = -(-count // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(columns * size[0], rows * size[1]), layout=layout, dpi=160)

@@ -148,8 +148,11 @@ def run(
 ) -> list[Place]:
     """Train what is not done; the places afterwards. ``budget`` in minutes, after which every cell is checkpointed."""
     deadline = None if budget is None else time.time() + 60 * budget
-    # By method, since quick cells of one family are one experiment, which this process compiles once.
-    todo = sorted((place for place in places if not place.done), key=lambda place: place.cell.method if quick else "")
+    todo = [place for place in places if not place.done]
+    if quick:  # cells of one family are one experiment, which this process compiles once
+        todo.sort(key=lambda place: place.cell.method)
+    elif workers > 1 or cluster is not None:  # longest first, so that none is left to train alone at the end
+        todo.sort(key=lambda place: (place.steps - place.goal) * place.cell.experiment.seeds)
     console = Console(highlight=False)
     work = [(str(place.path), to_dict(place.cell.experiment), deadline, quick) for place in todo]
     if cluster is not None:
