@@ -299,7 +299,7 @@ def reproduce(
     budget: _Real = None,
     dry_run: _Flag = False,
     quick: _Flag = False,
-    workers: int = 1,
+    workers: _Number = None,
     cluster: _Name = None,
     out: _Path = None,
     keep: _Path = None,
@@ -323,12 +323,14 @@ def reproduce(
         budget: stop cleanly within so many minutes and say what is left.
         dry_run: show the plan with estimated times, and train nothing.
         quick: small levels and agents, to see that everything works, on two cores in minutes.
-        workers: so many trainings side by side on this device.
+        workers: so many trainings side by side on this device; 1 if not given, or 2 with --quick, for what takes its
+            time there is one compilation after another.
         cluster: "auto" or the address of a Ray cluster to train on.
         out: the runs' directory; runs/FIGURE if not given.
         keep: copy records and thinned metrics there, for a repository, and draw there.
         set_: override fields of every cell, as in `etd train`.
     """
+    workers = workers or (2 if quick and not cluster else 1)
     if workers > 1:  # programs side by side must not each reserve most of the device's memory
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     from etd.lab import reproduce

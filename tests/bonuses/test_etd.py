@@ -38,6 +38,7 @@ VARIANTS = {
     "symmetric": (ETD(**SMALL, symmetric=True), "symmetric", np.min),
     "l2": (ETD(**SMALL, energy="l2", aggregate="quantile10"), "l2", lambda d: np.quantile(d, 0.1)),
     "cos": (ETD(**SMALL, energy="cos", aggregate="knn10"), "cos", lambda d: np.sort(d)[min(9, len(d) - 1)]),
+    "authors' endings": (ETD(**SMALL, ending="next"), "mrn", np.min),
     "dot": (ETD(**SMALL, energy="dot", aggregate="knn10avg"), "dot", lambda d: np.sort(d)[:10].mean()),
 }
 PAPER = VARIANTS["paper"][0]
@@ -108,17 +109,18 @@ def test_bonus_is_the_distance_from_the_episodes_past(quick, score, states, roll
         current = swap_learner(current, states(k))
         learner = current["paper"].learner
         results = score(current, rollout)
-        flat = np.concatenate([rollout.obs[:-1].reshape(-1, 3), rollout.next_obs.reshape(-1, 3)])
-        embedded = np.asarray(features(learner, flat)).reshape(2, STEPS, ENVS, -1)
+        flat = np.stack([rollout.obs[:-1], rollout.next_obs, rollout.obs[1:]]).reshape(-1, 3)
+        embedded = np.asarray(features(learner, flat)).reshape(3, STEPS, ENVS, -1)
         for n in range(ENVS):
             for t in range(STEPS):
                 if not past[n]:
                     past[n].append(embedded[0, t, n])
-                rows = np.zeros((LONGEST + 2, 6), np.float32)
-                rows[: len(past[n])], rows[-1] = past[n], embedded[1, t, n]
+                rows = np.zeros((LONGEST + 3, 6), np.float32)
+                rows[: len(past[n])], rows[-2:] = past[n], embedded[1:, t, n]
                 z = np.asarray(encode(learner, rows))
-                for name, (_, kind, aggregate) in VARIANTS.items():
-                    expected = aggregate(numpy_distance(kind, z[: len(past[n])], z[-1]))
+                for name, (bonus, kind, aggregate) in VARIANTS.items():
+                    successor = z[-2] if bonus.ending == "last" else z[-1]
+                    expected = aggregate(numpy_distance(kind, z[: len(past[n])], successor))
                     np.testing.assert_allclose(results[name][1].bonus[t, n], expected, rtol=2e-4, atol=2e-6)
                 past[n].append(embedded[1, t, n])
                 if rollout.done[t, n]:

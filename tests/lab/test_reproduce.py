@@ -57,6 +57,13 @@ def test_ablations_change_one_field():
         assert len(values) == len(figures.cells(figure))
 
 
+@pytest.mark.parametrize("figure", figures.FIGURES)
+def test_the_quick_figure_has_the_same_panels(figure):
+    tasks = {cell.task for cell in figures.cells(figure)}
+    panels = {figures.small(cell).experiment.env for cell in figures.cells(figure)}
+    assert len(panels) == len(tasks)
+
+
 def test_noise_is_on_the_noisy_levels_alone():
     for cell in figures.cells("noise"):
         assert cell.experiment.env.noise == (0.1 if cell.task.endswith("(noisy)") else 0.0)
@@ -90,7 +97,7 @@ def test_fields_of_every_cell_can_be_set(tmp_path):
 def test_side_by_side_the_longest_are_first(tmp_path, monkeypatch):
     asked: list[str] = []
 
-    def record(work, workers):
+    def record(work, workers, cells_each):
         asked.extend(path for path, *_ in work)
         return iter(())
 

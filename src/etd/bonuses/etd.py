@@ -7,8 +7,8 @@ energy f(x, y) = c(y) - d(x, y), fitted by the symmetrised InfoNCE loss, is opti
 log p(y|y) - log p(y|x). The potential c serves learning only.
 
 What is scored is the true successor of each step; at an episode's end that is its last observation, not the next
-episode's first as in the authors' code, which pays for ending an episode. As there, the memory keeps the trunk's
-features as they were when seen, and the encoder is applied anew with today's weights.
+episode's first as in the authors' code, which pays for ending an episode (``ending="next"`` does the same). As there,
+the memory keeps the trunk's features as they were when seen, and the encoder is applied anew with today's weights.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class ETD(LearnedBonus):
     aggregate: Literal["min", "quantile10", "knn10", "knn10avg"] = "min"
     symmetric: bool = False
     """drop MRN's asymmetric half"""
+    ending: Literal["last", "next"] = "last"
+    """what an episode's last step is scored by: its own last observation, or the next episode's first"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> DistanceNet:
@@ -75,7 +77,8 @@ class ETD(LearnedBonus):
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: DistanceNet = state.learner.net()
-        present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
+        successors = rollout.next_obs if self.ending == "last" else rollout.obs[1:]
+        present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, successors)
         seen, bonus = memory.recall(state.memory, present, after, rollout.done, self._nearest, net.encode)
         return state._replace(memory=seen), Scored(bonus, (), {"memory_filled": memory.occupancy(seen)})
 

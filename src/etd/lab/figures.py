@@ -43,8 +43,19 @@ steps of Crafter alone among the last thirteen."""
 
 EIGHT = tuple(TASKS)[1:9]
 NOISY = tuple(f"{EIGHT[k]} (noisy)" for k in range(4))
-SMALL = {"MultiRoom": "MultiRoom-N2-S4", "DoorKey": "DoorKey-5x5", "KeyCorridor": "KeyCorridorS3R1"}
-"""Levels of the quick version; ObstructedMaze has 1Dl."""
+SMALL = {
+    "MultiRoom-N6": "MultiRoom-N2-S4-v0",
+    "DoorKey-8x8": "DoorKey-5x5-v0",
+    "DoorKey-16x16": "DoorKey-6x6-v0",
+    "KeyCorridorS6R3": "KeyCorridorS3R1-v0",
+    "ObstructedMaze-2Dlh": "ObstructedMaze-1Dl-v0",
+    "ObstructedMaze-2Dlhb": "ObstructedMaze-1Dlh-v0",
+    "ObstructedMaze-1Q": "ObstructedMaze-1Dlhb-v0",
+    "ObstructedMaze-2Q": "ObstructedMaze-2Dl-v0",
+    "ObstructedMaze-Full": "ObstructedMaze-2Dlh-v0",
+    "ObstructedMaze-Full-v1": "ObstructedMaze-2Dlhb-v1",
+}
+"""The level of the quick version: another for every task, so that the figure has as many panels."""
 
 
 @dataclass(frozen=True)
@@ -161,14 +172,13 @@ def cells(figure: str) -> list[Cell]:
 def small(cell: Cell) -> Cell:
     """A version of the cell that two CPU cores train in seconds: a small level of MiniGrid's family, a small agent, a
     few thousand steps. It shows that everything works, and nothing about the method."""
-    env = cell.experiment.env
-    if env.id.startswith("MiniGrid-"):
-        level = next((name for start, name in SMALL.items() if cell.task.startswith(start)), "ObstructedMaze-1Dl")
-        env = replace(env, id=f"MiniGrid-{level}-v0")
+    env, level = cell.experiment.env, SMALL.get(cell.task.removesuffix(" (noisy)"))
+    if level is not None:
+        env = replace(env, id=f"MiniGrid-{level}")
     experiment = replace(
         cell.experiment,
         env=env,
-        steps=2_048,
+        steps=4_096,
         seeds=2,
         num_envs=4,
         rollout=128,

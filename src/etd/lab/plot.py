@@ -91,8 +91,10 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
     handles = [Line2D([], [], color=colour, linewidth=2.2, label=name) for name, colour in colours.items()]
     title = KEY_TO_LINES if any(run.experiment.seeds > 1 for run in runs) else None
     room = 64 if len(environments) == 1 else 90  # letters in a row, a handle counted as eight
+    columns = max(1, min(len(handles), 6, room // (8 + max(map(len, colours)))))
+    figure.set_figheight(figure.get_figheight() + max(0, -(-len(handles) // columns) - 3) * 0.22)  # inches a row
     layout = {
-        "ncols": max(1, min(len(handles), 6, room // (8 + max(map(len, colours))))),
+        "ncols": columns,
         "frameon": False,
         "title": title,
         "title_fontsize": 8,
@@ -200,7 +202,8 @@ def _finish(ax: Axes, metric: str) -> None:
 
 
 def _grid(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """``count`` panels, three in a row, or four where that fills the last. Without pyplot, which keeps figures alive and may want a display."""
+    """``count`` panels, three in a row, or four where that fills the last one. Without pyplot, which keeps figures
+    alive and may want a display."""
     columns = min(count, 3 if count % 4 else 4)
     rows = -(-count // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)

@@ -149,16 +149,14 @@ def run(
     """Train what is not done; the places afterwards. ``budget`` in minutes, after which every cell is checkpointed."""
     deadline = None if budget is None else time.time() + 60 * budget
     todo = [place for place in places if not place.done]
-    if quick:  # cells of one family are one experiment, which this process compiles once
-        todo.sort(key=lambda place: place.cell.method)
-    elif workers > 1 or cluster is not None:  # longest first, so that none is left to train alone at the end
+    if workers > 1 or cluster is not None:  # longest first, so that none is left to train alone at the end
         todo.sort(key=lambda place: (place.steps - place.goal) * place.cell.experiment.seeds)
     console = Console(highlight=False)
     work = [(str(place.path), to_dict(place.cell.experiment), deadline, quick) for place in todo]
     if cluster is not None:
         finished = _on_cluster(work, cluster)
     elif workers > 1:
-        finished = _side_by_side(work, workers)
+        finished = _side_by_side(work, workers, None if quick else 1)
     else:
         finished = ((index, train(*job, quiet=quick)) for index, job in enumerate(work))
     for index, steps in finished:
@@ -193,10 +191,11 @@ def _same(there: Run, wanted: Experiment) -> None:
         )
 
 
-def _side_by_side(work: list[tuple], workers: int) -> Iterator[tuple[int, int]]:
-    """In processes that share the device; a GPU with small agents is fuller with several."""
+def _side_by_side(work: list[tuple], workers: int, cells_each: int | None) -> Iterator[tuple[int, int]]:
+    """In processes that share the device; a GPU with small agents is fuller with several. A process that ends after
+    ``cells_each`` gives the device's memory back."""
     spawn = multiprocessing.get_context("spawn")  # forking a process that runs JAX's threads may hang it
-    with ProcessPoolExecutor(workers, mp_context=spawn, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(workers, mp_context=spawn, max_tasks_per_child=cells_each) as pool:
         jobs = {pool.submit(train, *job): index for index, job in enumerate(work)}
         for job in as_completed(jobs):
             yield jobs[job], job.result()

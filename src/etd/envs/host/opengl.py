@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from etd.core.errors import UserError
 
-LIBRARIES = "libegl1 libgl1 libglu1-mesa"
-"""What draws without a display, as Debian and Ubuntu call it."""
+LIBRARIES = "libegl1 libgl1 libglu1-mesa libfreetype6 libfontconfig1"
+"""What draws without a display, as Debian and Ubuntu call it; MiniWorld's windows want the last two, for their fonts."""
 
 
 def headless() -> None:
