@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from etd.core.errors import UserError
 
 LIBRARIES = "libegl1 libgl1 libglu1-mesa libfreetype6 libfontconfig1"
-"""What draws without a display, as Debian and Ubuntu call it; MiniWorld's windows want the last two, for their fonts."""
+"""What draws without a display, as Debian and Ubuntu call it; MiniWorld's windows want the last two for fonts."""
 
 
 def headless() -> None:
