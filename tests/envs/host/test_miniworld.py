@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import subprocess
 import sys
@@ -21,6 +22,7 @@ LEFT, RIGHT, FORWARD = range(3)
 
 @pytest.fixture(scope="module")
 def mazes():
+    gc.collect()  # what other tests drew with lets go of OpenGL now, and not in the middle of a maze
     return {size: host.make(f"MiniWorld-MazeS{size}-v0") for size in (3, 4, 5)}
 
 
