@@ -72,6 +72,21 @@ def test_differences_that_are_small(runs):
     assert verdict("symmetry", apart, "The symmetric").verdict == "fails"
 
 
+def test_one_run_can_refute_but_only_all_can_confirm(runs):
+    made = runs({(FULL, "none"): NEVER, ("DoorKey-16x16", "none"): NEVER})
+    judged = verdict("minigrid", made, "PPO does not learn")
+    assert judged.verdict == "holds so far"
+    assert judged.ours.endswith("; 2 of 8 levels were run")
+    made |= runs({("MultiRoom-N6", "none"): LATE})
+    assert verdict("minigrid", made, "PPO does not learn").verdict == "fails"
+    made |= runs({(FULL, "etd"): EARLY, (FULL, "rnd"): NEVER})
+    judged = verdict("minigrid", made, "ETD is ahead")
+    assert judged.verdict == "holds so far"
+    assert judged.ours.endswith("; 2 of 64 comparisons were run")
+    made |= runs({("MultiRoom-N6", "etd"): NEVER})
+    assert verdict("minigrid", made, "ETD is ahead").verdict == "fails"
+
+
 def test_what_is_missing_is_not_judged():
     for figure in claims.CLAIMS:
         judged = claims.judge(figure, {})

@@ -1,14 +1,15 @@
 """What the paper says of its figures, each sentence with a test of our numbers.
 
 A claim is judged by interquartile means over seeds: of the final return, or of the return averaged over training, which
-rewards learning early. It is "not run" while a training that it needs is missing or unfinished.
+rewards learning early. A claim about many trainings of which some are missing or unfinished fails as soon as one of the
+others speaks against it, and until then "holds so far"; without any it is "not run".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,8 +20,18 @@ from etd.lab.store import Run
 
 Runs: TypeAlias = Mapping[tuple[str, str], Run]
 """Finished runs by (task, method)."""
-Judge: TypeAlias = Callable[[Runs], tuple[bool, str]]
-"""(does the claim hold?, our numbers); a missing run is a KeyError."""
+
+
+class Finding(NamedTuple):
+    """Does the claim hold by these numbers, and were all there that it speaks of?"""
+
+    holds: bool
+    ours: str
+    whole: bool = True
+
+
+Judge: TypeAlias = Callable[[Runs], Finding]
+"""What cannot be judged at all for want of a run is a KeyError that names it."""
 
 NEAR_OPTIMAL = 0.85
 NOT_LEARNED = 0.1
@@ -39,11 +50,11 @@ def judge(figure: str, runs: Runs) -> list[Judged]:
     verdicts = []
     for claim in CLAIMS.get(figure, []):
         try:
-            holds, ours = claim.judge(runs)
+            holds, ours, whole = claim.judge(runs)
         except KeyError as error:
             verdicts.append(Judged(claim.words, f"{'/'.join(error.args[0])} is missing", "not run"))
         else:
-            verdicts.append(Judged(claim.words, ours, "holds" if holds else "fails"))
+            verdicts.append(Judged(claim.words, ours, ("holds" if whole else "holds so far") if holds else "fails"))
     return verdicts
 
 
@@ -64,18 +75,21 @@ def _middle(values: np.ndarray) -> float:
 def _below(method: str, tasks: tuple[str, ...], limit: float) -> Judge:
     """The method's final return stays below ``limit`` on every task."""
 
-    def judge(runs: Runs) -> tuple[bool, str]:
-        finals = {task: final(runs[task, method]) for task in tasks}
-        worst = max(finals, key=lambda task: finals[task])
-        return finals[worst] < limit, f"final return at most {finals[worst]:.2f} ({worst})"
+    def judge(runs: Runs) -> Finding:
+        finals = {task: final(runs[task, method]) for task in tasks if (task, method) in runs}
+        if not finals:
+            raise KeyError((tasks[0], method))
+        worst, whole = max(finals, key=lambda task: finals[task]), len(finals) == len(tasks)
+        ours = f"final return at most {finals[worst]:.2f} ({worst})"
+        return Finding(finals[worst] < limit, ours + _of(len(finals), len(tasks), "levels"), whole)
 
     return judge
 
 
 def _above(task: str, method: str, limit: float) -> Judge:
-    def judge(runs: Runs) -> tuple[bool, str]:
+    def judge(runs: Runs) -> Finding:
         value = final(runs[task, method])
-        return value >= limit, f"final return {value:.2f}"
+        return Finding(value >= limit, f"final return {value:.2f}")
 
     return judge
 
@@ -83,26 +97,36 @@ def _above(task: str, method: str, limit: float) -> Judge:
 def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...]) -> Judge:
     """The method's average return is the highest on every task."""
 
-    def judge(runs: Runs) -> tuple[bool, str]:
-        won, said = 0, []
+    def judge(runs: Runs) -> Finding:
+        won, said, pairs = 0, [], 0
         for task in tasks:
-            ours = average(runs[task, method])
-            rivals = {other: average(runs[task, other]) for other in others}
-            rival = max(rivals, key=lambda other: rivals[other])
-            won += ours >= rivals[rival]
-            said.append(f"{task} {ours:.2f} against {rivals[rival]:.2f} ({rival})")
-        return won == len(tasks), f"first on {won} of {len(tasks)}: " + "; ".join(said)
+            rivals = {other: average(runs[task, other]) for other in others if (task, other) in runs}
+            if rivals and (task, method) in runs:
+                ours, pairs = average(runs[task, method]), pairs + len(rivals)
+                rival = max(rivals, key=lambda other: rivals[other])
+                won += ours >= rivals[rival]
+                said.append(f"{task} {ours:.2f} against {rivals[rival]:.2f} ({rival})")
+        if not said:
+            missing = [(task, name) for task in tasks for name in (method, *others) if (task, name) not in runs]
+            raise KeyError(missing[0])
+        every = len(tasks) * len(others)
+        words = f"first on {won} of {len(said)}: " + "; ".join(said) + _of(pairs, every, "comparisons")
+        return Finding(won == len(said), words, pairs == every)
 
     return judge
+
+
+def _of(count: int, every: int, what: str) -> str:
+    return "" if count == every else f"; {count} of {every} {what} were run"
 
 
 def _close(task: str, methods: tuple[str, ...], within: float) -> Judge:
     """The methods' average returns lie within ``within`` of each other."""
 
-    def judge(runs: Runs) -> tuple[bool, str]:
+    def judge(runs: Runs) -> Finding:
         values = {method: average(runs[task, method]) for method in methods}
         said = ", ".join(f"{method} {value:.2f}" for method, value in values.items())
-        return max(values.values()) - min(values.values()) <= within, f"average return: {said}"
+        return Finding(max(values.values()) - min(values.values()) <= within, f"average return: {said}")
 
     return judge
 
@@ -110,9 +134,10 @@ def _close(task: str, methods: tuple[str, ...], within: float) -> Judge:
 def _twice_as_fast(task: str, method: str, other: str, level: float) -> Judge:
     """Median steps to a return of ``level``: the other needs 1.5 times as many at least."""
 
-    def judge(runs: Runs) -> tuple[bool, str]:
+    def judge(runs: Runs) -> Finding:
         ours, theirs = (_steps_to(runs[task, name], level) for name in (method, other))
-        return theirs >= 1.5 * ours and np.isfinite(ours), f"return {level} after {_say(ours)} against {_say(theirs)}"
+        words = f"return {level} after {_say(ours)} against {_say(theirs)}"
+        return Finding(bool(theirs >= 1.5 * ours and np.isfinite(ours)), words)
 
     return judge
 

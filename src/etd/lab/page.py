@@ -126,8 +126,8 @@ tbody th { font-weight: 400; color: var(--dim); white-space: nowrap; }
 .claims tbody th { white-space: normal; min-width: 10rem; color: inherit; }
 .claims td:last-child { min-width: 12rem; }
 .wide .claims tbody th { position: static; }
-.holds, .fails, .not-run { font-weight: 600; white-space: nowrap; color: var(--dim); }
-.holds { color: var(--holds); }
+.holds, .holds-so-far, .fails, .not-run { font-weight: 600; white-space: nowrap; color: var(--dim); }
+.holds, .holds-so-far { color: var(--holds); }
 .fails { color: var(--fails); }
 .bar { position: relative; display: block; width: 9rem; height: 0.9rem; margin-top: 0.2rem; background: var(--card); }
 .bar { background-image: linear-gradient(var(--line), var(--line)); background-repeat: no-repeat; }

@@ -36,7 +36,7 @@ class Judged(NamedTuple):
 
     words: str
     ours: str
-    verdict: Literal["holds", "fails", "not run"]
+    verdict: Literal["holds", "holds so far", "fails", "not run"]
 
 
 def write(runs: list[Path], out: Path, claims: Sequence[Judged] = ()) -> Path:
