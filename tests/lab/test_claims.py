@@ -62,6 +62,8 @@ def test_being_ahead_counts_early_learning(runs):
     judged = verdict("bonuses", made, "ETD is ahead")
     assert judged.verdict == "fails"
     assert "(count)" in judged.ours
+    none_learns = runs({("DoorKey-16x16", method): NEVER for method in (*claims._RIVALS, "etd")})
+    assert verdict("bonuses", none_learns, "ETD is ahead").verdict == "fails"
 
 
 def test_differences_that_are_small(runs):

@@ -35,6 +35,8 @@ Judge: TypeAlias = Callable[[Runs], Finding]
 
 NEAR_OPTIMAL = 0.85
 NOT_LEARNED = 0.1
+AHEAD = 0.005
+"""By so much at least: two methods that learn nothing are not ahead of each other."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _above(task: str, method: str, limit: float) -> Judge:
 
 
 def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...]) -> Judge:
-    """The method's average return is the highest on every task."""
+    """The method's average return is the highest on every task, by AHEAD."""
 
     def judge(runs: Runs) -> Finding:
         won, said, pairs = 0, [], 0
@@ -104,7 +106,7 @@ def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...]) -> Judge
             if rivals and (task, method) in runs:
                 ours, pairs = average(runs[task, method]), pairs + len(rivals)
                 rival = max(rivals, key=lambda other: rivals[other])
-                won += ours >= rivals[rival]
+                won += ours >= rivals[rival] + AHEAD
                 said.append(f"{task} {ours:.2f} against {rivals[rival]:.2f} ({rival})")
         if not said:
             missing = [(task, name) for task in tasks for name in (method, *others) if (task, name) not in runs]
