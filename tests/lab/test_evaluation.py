@@ -54,7 +54,7 @@ def test_table_prints_a_row_per_seed() -> None:
 
 def test_table_of_achievements() -> None:
     """With Crafter's score, the most frequent achievement first."""
-    means = {"success": 0.0, "return": 2.0, "length": 170.0, "score": 4.625}
+    means = {"return": 2.0, "length": 170.0, "score": 4.625}
     unlocked = {"collect_wood": 0.25, "eat_cow": 0.0, "wake_up": 0.875}
     scores = {"env": "Crafter-v0", "episodes": 8, "greedy": False, "overall": {**means, "unlocked": unlocked}}
     scores["seeds"] = [{"seed": 0, **means, "unlocked": unlocked}]

@@ -88,11 +88,12 @@ def test_achievements_count_once_per_finished_episode(quick, rollout_of):
     achieved = np.array([[[1, 0], [0, 0]], [[1, 1], [0, 1]], [[0, 0], [0, 1]]], bool)
 
     def with_marks(done, achieved):
-        rollout = rollout_of(nothing[: len(done)], done, nothing[: len(done)])
+        rollout = rollout_of(nothing[: len(done)], done, nothing[: len(done)], np.ones(done.shape))
         return rollout._replace(step=rollout.step._replace(achieved=jnp.asarray(achieved)))
 
     ledger, metrics = record(ledgers.start(2, spec), spec, with_marks(done, achieved), jnp.int32(6))
     assert (metrics["unlocked_find_wood"], metrics["unlocked_make_fire"]) == (0.5, 1.0)
+    assert metrics["success"] == 0  # an episode of achievements that is rewarded as it ends has not been solved
     ended = np.array([[1, 0]], bool)
     _, metrics = record(ledger, spec, with_marks(ended, np.zeros((1, 2, 2), bool)), jnp.int32(8))
     rates = [metrics["unlocked_find_wood"], metrics["unlocked_make_fire"]]

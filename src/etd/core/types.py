@@ -77,6 +77,12 @@ class Transition(NamedTuple):
     def done(self) -> Array:
         return self.terminated | self.truncated
 
+    @property
+    def success(self) -> Array:
+        """[] bool: the task itself ended the episode with a reward, be it on the last allowed step. Where achievements
+        are counted nothing is: there an episode ends in death."""
+        return self.terminated & (self.reward > 0) & (self.achieved is None)
+
 
 class Rollout(NamedTuple):
     """T steps of N environments under one policy, time-major."""

@@ -36,7 +36,7 @@ class Means(NamedTuple):
 
 def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str, Any]:
     """Play ``episodes`` fresh levels with every seed's policy: success rate, mean return and mean length; with
-    achievements, how often each was unlocked, and Crafter's score."""
+    achievements, how often each was unlocked and Crafter's score in place of success."""
     if episodes < 1:
         raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
     run, state = session.load(path)
@@ -50,9 +50,10 @@ def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str,
         rates = [float(rate) for rate in means.unlocked]
         row: dict[str, Any] = {"seed": experiment.seed + index, **dict(zip(SCORES, map(float, means[:3]), strict=True))}
         if names:
+            del row["success"]
             row |= {"score": float(score(jnp.array(rates))), "unlocked": dict(zip(names, rates, strict=True))}
         rows.append(row)
-    shown = [*SCORES, "score"] if names else SCORES
+    shown = [*SCORES[1:], "score"] if names else SCORES
     overall: dict[str, Any] = {name: float(np.mean([row[name] for row in rows])) for name in shown}
     if names:
         overall["unlocked"] = {name: float(np.mean([row["unlocked"][name] for row in rows])) for name in names}

@@ -3,6 +3,9 @@
 In a pool without a policy the environments are all there is to wait for. Training reaches less of that rate while it
 acts, for the policy has to look and on a CPU shares the cores, and less again over whole iterations, for it learns in
 between. The share of waiting says which side is the bottleneck while acting.
+
+All but one alone are timed over the same steps of the same number of environments, after as many as a rollout has: an
+environment whose resets are slow is fast while its first episodes last.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from etd.train.experiment import Experiment
 from etd.train.host import HostTrainer
 
 SECONDS = 8.0
-"""How long each is timed, resets included."""
+"""How long one alone is timed, resets included."""
 
 
 def installed() -> list[str]:
@@ -77,7 +80,7 @@ def measure(experiment: Experiment, repeats: int, seconds: float = SECONDS) -> d
         "num_envs": experiment.num_envs * experiment.seeds,
         "rollout": experiment.rollout,
         "alone": alone(env.id, spec, seconds),
-        "pool": pooled(env.id, spec, experiment.num_envs * experiment.seeds, seconds),
+        "pool": pooled(env.id, spec, experiment.num_envs * experiment.seeds, experiment.rollout, repeats),
         "acting": steps / acting,
         "training": steps / whole,
         "waiting": waited / acting,
@@ -101,23 +104,24 @@ def alone(name: str, spec: EnvSpec, seconds: float) -> float:
     return rate
 
 
-def pooled(name: str, spec: EnvSpec, num_envs: int, seconds: float) -> float:
-    """``num_envs`` in worker processes under random actions, both groups told to step without waiting for a policy."""
+def pooled(name: str, spec: EnvSpec, num_envs: int, rollout: int, repeats: int) -> float:
+    """``num_envs`` in worker processes under random actions, both groups told to step without waiting for a policy;
+    over ``repeats`` rollouts after a first one."""
     rng, half = np.random.default_rng(0), -(-num_envs // 2)
     with Pool(name, spec, [(0, n) for n in range(num_envs)], [n // half for n in range(num_envs)]) as pool:
         pool.begin(np.zeros(num_envs, np.int32), {})
         groups = 1 + (num_envs > 1)
         for group in range(groups):
             pool.step(group)
-        began, steps = time.perf_counter(), 0
-        while time.perf_counter() - began < seconds:
+        for step in range(rollout * (1 + repeats)):
+            if step == rollout:
+                began = time.perf_counter()
             for group in range(groups):
                 pool.wait()
                 rows = slice(group * half, (group + 1) * half)
                 pool.block.action[rows] = _random(spec, len(pool.block.action[rows]), rng)
                 pool.step(group)
-            steps += num_envs
-        rate = steps / (time.perf_counter() - began)
+        rate = num_envs * rollout * repeats / (time.perf_counter() - began)
         for _ in range(groups):
             pool.wait()
     return rate

@@ -70,7 +70,8 @@ class Progress:
     def _text(self, metrics: dict[str, np.ndarray], now: float, step: int) -> str:
         done = (step - self.first_step) * self.experiment.seeds
         rate = f"{done / (now - self.first):,.0f} steps/s  " if done else ""
-        shown = [("return", "return", ".2f"), ("score", "score", ".2f"), ("success", "success", ".0%")]
+        shown = [("return", "return", ".2f")]
+        shown += [("score", "score", ".2f") if "score" in metrics else ("success", "success", ".0%")]
         shown += [("bonus_scale", "bonus scale", ".3f")]
         shown += [("model_accuracy", "model accuracy", ".0%"), ("states", "states", ",.0f")]
         parts = [f"{label} {_mean(metrics[name]):{how}}" for name, label, how in shown if name in metrics]

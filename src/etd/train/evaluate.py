@@ -49,7 +49,7 @@ def play(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, ke
     state = minds.bonus._replace(memory=fresh.memory)
     _, scored = experiment.bonus.score(state, rollout, named(key, "score"))
     first = jnp.cumsum(rollout.done, 0) - rollout.done == 0
-    success = rollout.step.terminated & (rollout.step.reward > 0) & first
+    success = rollout.step.success & first
     return Episodes(
         envs.now.state,
         rollout,

@@ -250,7 +250,7 @@ class _Book:
 
     def enter(self, rollout: Rollout) -> None:
         """Some more steps, leaves [T, ...]."""
-        columns = {"action": rollout.action, "reward": rollout.step.reward, "terminated": rollout.step.terminated}
+        columns = {"action": rollout.action, "reward": rollout.step.reward, "success": rollout.step.success}
         if rollout.step.achieved is not None:
             columns["achieved"] = rollout.step.achieved
         begin = 0
@@ -263,7 +263,6 @@ class _Book:
     def _finish(self) -> None:
         whole = {name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]}
         self.parts = []
-        success = bool(whole["terminated"][-1] and whole["reward"][-1] > 0)
         achieved = whole["achieved"][-1] if "achieved" in whole else np.zeros(0, bool)
         seed, actions = episode_seed(*self.name, len(self.found)), to_env(whole["action"], self.spec.action)
-        self.found.append(Played(seed, actions, whole["reward"], success, achieved))
+        self.found.append(Played(seed, actions, whole["reward"], bool(whole["success"][-1]), achieved))

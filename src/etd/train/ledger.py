@@ -53,8 +53,7 @@ def record(ledger: Ledger, spec: EnvSpec, rollout: Rollout, step: Array) -> tupl
     done = rollout.done
     visited, new = _first_visits(ledger.visited, rollout)
     sums = _episode_sums(ledger.running, rollout, new)
-    # A success is an episode that the task itself ended with a reward, be it on the last allowed step.
-    success = rollout.step.terminated & (rollout.step.reward > 0)
+    success = rollout.step.success
     finished = jnp.concatenate([sums, success[None].astype(jnp.float32)]).reshape(4, -1)
     recent = _append(ledger.recent, finished, done.reshape(-1))
     running = jnp.where(done[-1], 0.0, sums[:, -1])
