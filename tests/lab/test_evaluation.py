@@ -25,7 +25,7 @@ def test_evaluate_is_the_mean_over_played_episodes(trained: Path) -> None:
     run, state = session.load(trained)
     scores = evaluation.evaluate(trained, episodes=EPISODES)
     assert [row["seed"] for row in scores["seeds"]] == [3, 4]
-    played = trainer.player(run.experiment, EPISODES, False)(state, 1, named(state.key[1], "evaluate"))
+    played = trainer.examiner(run.experiment, EPISODES, False)(state, 1, named(state.key[1], "evaluate"))
     row = scores["seeds"][1]
     assert row["success"] == pytest.approx(np.mean(played.success))
     assert row["return"] == pytest.approx(np.mean(played.total))

@@ -44,10 +44,10 @@ def frames(file: Path) -> tuple[list[np.ndarray], list[int]]:
 def test_first_success_is_recorded(loaded, episode: pictures.Episode) -> None:
     run, state = loaded
     played = trainer.player(run.experiment, EPISODES, False)(state, 1, named(state.key[1], "film"))
-    assert played.success.any()
-    first = next(e for e in range(EPISODES) if played.success[e])
+    assert played.outcome.success.any()
+    first = next(e for e in range(EPISODES) if played.outcome.success[e])
     assert episode.success
-    assert len(episode) == played.length[first]
+    assert len(episode) == played.outcome.length[first]
     np.testing.assert_array_equal(episode.rewards, played.rollout.step.reward[: len(episode), first])
     assert episode.rewards[-1] > 0
 

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from etd.core.errors import UserError
 from etd.core.keys import named
-from etd.core.types import Array, Key
 from etd.envs.host.env import HostEnv
 from etd.lab import session
 from etd.train import host, trainer
@@ -61,16 +60,10 @@ def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str,
 
 
 def _on_device(experiment: Experiment, state: TrainState, index: int, episodes: int, greedy: bool) -> Means:
-    play = trainer.player(experiment, episodes, greedy)
-
-    # Compiled anew with only what is asked for, so that the bonus is not computed.
-    @jax.jit
-    def means(state: TrainState, index: int, key: Key) -> tuple[Array, ...]:
-        played = play(state, index, key)
-        achieved = jnp.zeros((1, 0)) if played.achieved is None else played.achieved
-        return played.success.mean(), played.total.mean(), played.length.mean(), achieved.mean(0)
-
-    return Means(*jax.device_get(means(state, index, named(state.key[index], "evaluate"))))
+    key = named(state.key[index], "evaluate")
+    went = jax.device_get(trainer.examiner(experiment, episodes, greedy)(state, index, key))
+    unlocked = np.zeros(0) if went.achieved is None else went.achieved.mean(0)
+    return Means(went.success.mean(), went.total.mean(), went.length.mean(), unlocked)
 
 
 def _on_host(experiment: Experiment, env: HostEnv, state: TrainState, index: int, episodes: int, greedy: bool) -> Means:

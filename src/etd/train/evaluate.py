@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,31 @@ import jax.numpy as jnp
 from etd.core.keys import named
 from etd.core.types import Array, Key, PyTree, Rollout
 from etd.envs import autoreset
+from etd.envs.autoreset import Envs, Pool
 from etd.envs.base import DeviceEnv
 from etd.train.collect import collect, first_hidden
 from etd.train.experiment import Experiment
 from etd.train.learn import Minds
+
+CHUNK = 64
+"""Steps between looks at whether every episode has ended."""
+
+
+class Outcome(NamedTuple):
+    """How one episode of each of E environments went."""
+
+    length: Array
+    """[E]"""
+    total: Array
+    """[E] return"""
+    success: Array
+    """[E] bool"""
+    achieved: Array | None
+    """[E, K] bool: what each unlocked"""
+
+
+_Carry: TypeAlias = tuple[Array, Envs, Array, Array, Outcome]
+"""How many chunks were played; environments, recurrent states, which episodes go on, and how all went so far."""
 
 
 class Episodes(NamedTuple):
@@ -25,22 +46,13 @@ class Episodes(NamedTuple):
     """[max_steps, E, ...]"""
     bonus: Array
     """[max_steps, E] before standardising, under a memory that was empty at the start"""
-    length: Array
-    """[E]"""
-    total: Array
-    """[E] return"""
-    success: Array
-    """[E] bool"""
-    achieved: Array | None
-    """[E, K] bool: what each unlocked"""
+    outcome: Outcome
 
 
 def play(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, key: Key, greedy: bool) -> Episodes:
     """One seed's policy in ``episodes`` fresh levels. ``greedy`` takes the likeliest action, else it is sampled."""
     steps = env.spec.max_steps
-    envs = autoreset.begin(env, named(key, "levels"), episodes)
-    # Nobody looks at what follows an episode, so one more start will do for it, however often it is taken.
-    pool = autoreset.generate(env, named(key, "levels"), envs, 1)
+    envs, pool = _levels(env, episodes, key)
     hidden = first_hidden(experiment.ppo.features, episodes)
     _, _, rollout = collect(
         env, minds.policy, envs, hidden, pool, steps, named(key, "play"), experiment.bonus.needs, greedy
@@ -48,17 +60,44 @@ def play(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, ke
     fresh = experiment.bonus.init(named(key, "memory"), env.spec, episodes)
     state = minds.bonus._replace(memory=fresh.memory)
     _, scored = experiment.bonus.score(state, rollout, named(key, "score"))
-    first = jnp.cumsum(rollout.done, 0) - rollout.done == 0
-    success = rollout.step.success & first
-    return Episodes(
-        envs.now.state,
-        rollout,
-        scored.bonus,
-        first.sum(0),
-        (rollout.step.reward * first).sum(0),
-        success.any(0),
-        None if rollout.step.achieved is None else (rollout.step.achieved & first[:, :, None]).any(0),
-    )
+    return Episodes(envs.now.state, rollout, scored.bonus, _outcome(rollout, jnp.ones(episodes, bool)))
+
+
+def outcome(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, key: Key, greedy: bool) -> Outcome:
+    """How such episodes go, without keeping them: no longer than the longest of them takes, and without its bonus."""
+    envs, pool = _levels(env, episodes, key)
+
+    def unfinished(carry: _Carry) -> Array:
+        return carry[3].any()
+
+    def more(carry: _Carry) -> _Carry:
+        chunk, envs, hidden, playing, before = carry
+        envs, hidden, rollout = collect(
+            env, minds.policy, envs, hidden, pool, CHUNK, named(key, "play", chunk), frozenset(), greedy
+        )
+        now = _outcome(rollout, playing)
+        sums = jax.tree.map(lambda old, new: old | new if old.dtype == bool else old + new, before, now)
+        return chunk + 1, envs, hidden, playing & ~rollout.done.any(0), sums
+
+    nothing, none = jnp.zeros(episodes), jnp.zeros(episodes, bool)
+    achieved = jnp.zeros((episodes, len(env.spec.achievements)), bool) if env.spec.achievements else None
+    begun = Outcome(nothing.astype(jnp.int32), nothing, none, achieved)
+    hidden = first_hidden(experiment.ppo.features, episodes)
+    return jax.lax.while_loop(unfinished, more, (jnp.int32(0), envs, hidden, ~none, begun))[-1]
+
+
+def _levels(env: DeviceEnv, episodes: int, key: Key) -> tuple[Envs, Pool]:
+    """Fresh levels. Nobody looks at what follows an episode, so one more start will do for it, however often it is
+    taken."""
+    envs = autoreset.begin(env, named(key, "levels"), episodes)
+    return envs, autoreset.generate(env, named(key, "levels"), envs, 1)
+
+
+def _outcome(rollout: Rollout, playing: Array) -> Outcome:
+    """Of the episodes that are under way, ``playing`` [E], as far as the rollout goes."""
+    step, now = rollout.step, playing & (jnp.cumsum(rollout.done, 0) - rollout.done == 0)
+    achieved = None if step.achieved is None else (step.achieved & now[:, :, None]).any(0)
+    return Outcome(now.sum(0), (step.reward * now).sum(0), (step.success & now).any(0), achieved)
 
 
 def replay(env: DeviceEnv, start: PyTree, actions: Array, key: Key) -> PyTree:

@@ -18,7 +18,7 @@ from etd.nets.heads import action_noise
 from etd.nets.model import Learner
 from etd.train import learn
 from etd.train.collect import act, first_hidden
-from etd.train.evaluate import Episodes, play
+from etd.train.evaluate import Episodes, Outcome, outcome, play
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
 
@@ -127,11 +127,20 @@ def digester(experiment: Experiment) -> Callable[[TrainState, PyTree, PyTree, Py
 @lru_cache(maxsize=8)
 def player(experiment: Experiment, episodes: int, greedy: bool) -> Callable[[TrainState, int, Key], Episodes]:
     """A compiled function that plays ``episodes`` with the policy of the seed at an index."""
+    return _of_one_seed(experiment, lambda env, minds, key: play(experiment, env, minds, episodes, key, greedy))
+
+
+@lru_cache(maxsize=8)
+def examiner(experiment: Experiment, episodes: int, greedy: bool) -> Callable[[TrainState, int, Key], Outcome]:
+    """A compiled function of how ``episodes`` go for the policy of the seed at an index."""
+    return _of_one_seed(experiment, lambda env, minds, key: outcome(experiment, env, minds, episodes, key, greedy))
+
+
+def _of_one_seed(experiment: Experiment, work: Callable) -> Callable:
     env = experiment.env.make()
 
-    def run(state: TrainState, index: int, key: Key) -> Episodes:
-        minds = jax.tree.map(lambda leaf: leaf[index], state.minds)
-        return play(experiment, env, minds, episodes, key, greedy)
+    def run(state: TrainState, index: int, key: Key) -> Any:
+        return work(env, jax.tree.map(lambda leaf: leaf[index], state.minds), key)
 
     return _precise(experiment, jax.jit(run))
 
