@@ -126,6 +126,20 @@ def test_estimates_follow_what_was_seen_here(tmp_path, logged):
     assert reproduce.estimate(places[0]._replace(steps=places[0].goal)) == 0
 
 
+def test_estimates_know_slow_environments(tmp_path, monkeypatch):
+    """Before anything has run: more workers help on the host, and nothing makes up for slow steps."""
+
+    def rate(figure, workers):
+        monkeypatch.setenv("ETD_WORKERS", str(workers))
+        place = reproduce.plan(figure, tmp_path, ("*/none",))[0]
+        return place.goal * 5 / (reproduce.estimate(place) - reproduce.COMPILE["cpu"])
+
+    assert rate("crafter", 2) == pytest.approx(1 / (1 / 700 + 1 / 1400))  # measured: 420
+    assert rate("crafter", 2) < rate("crafter", 16) < rate("minigrid", 2)
+    assert rate("craftax", 2) == rate("craftax", 16) < 300
+    assert rate("dmc", 2) > 4_000  # measured: 4,018
+
+
 @pytest.fixture
 def tiny(monkeypatch):
     """A figure of two cells that train in a moment, of one compiled program."""

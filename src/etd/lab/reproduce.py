@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from etd.core.errors import UserError
+from etd.envs.host.pool import workers_here
 from etd.lab import claims, figures, report, session
 from etd.lab.fields import check, from_dict, override, to_dict
 from etd.lab.figures import Cell
@@ -30,6 +31,12 @@ from etd.train.experiment import Experiment
 
 RATES = {"cpu": {1: 700.0}, "gpu": {1: 62_000.0, 5: 135_000.0, 32: 229_000.0}}
 """Steps per second of ETD by seeds trained together: two CPU cores; one H200. For estimates before anything has run."""
+VECTORS = 6_000.0
+"""Of one that sees vectors, on two CPU cores."""
+CRAFTAX = {"cpu": 300.0, "gpu": 7_000.0}
+"""Steps per second that Craftax's drawing allows, whoever learns from it."""
+HOSTED = {"Crafter": 700.0, "MiniWorld": 1_000.0, "dmc": 6_500.0, "metaworld": 2_300.0, "HalfCheetah": 11_000.0}
+"""Steps per second that each worker makes in an environment of the host."""
 COMPILE = {"cpu": 30.0, "gpu": 60.0}
 """Seconds."""
 
@@ -104,9 +111,19 @@ def estimate(place: Place, seen: float | None = None) -> float:
     if place.done:
         return 0.0
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
-    seeds, table = place.cell.experiment.seeds, RATES[platform]
-    rate = seen or float(np.interp(seeds, list(table), list(table.values())))
-    return COMPILE[platform] + (place.goal - place.steps) * seeds / rate
+    experiment = place.cell.experiment
+    return COMPILE[platform] + (place.goal - place.steps) * experiment.seeds / (seen or _rate(experiment, platform))
+
+
+def _rate(experiment: Experiment, platform: str) -> float:
+    """Steps per second of all seeds, the environment's and the learner's time added up."""
+    table, env = RATES[platform], experiment.env.id
+    learner = float(np.interp(experiment.seeds, list(table), list(table.values())))
+    if platform == "cpu" and env.startswith(("dmc", "metaworld", "HalfCheetah")):
+        learner = VECTORS
+    alone = CRAFTAX[platform] if env.startswith("Craftax") else np.inf
+    hosted = next((rate * workers_here() for start, rate in HOSTED.items() if env.startswith(start)), alone)
+    return 1 / (1 / learner + 1 / hosted)
 
 
 def rate_seen(places: list[Place]) -> float | None:
