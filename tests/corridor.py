@@ -80,14 +80,16 @@ def _fail(when):
     fault = Path(os.environ.get("CORRIDOR_FAULT", "none"))
     first, *rest = fault.read_text().splitlines() if fault.is_file() else [""]
     if not first.startswith((when, "always" if when == "step" else when)):
-        return
+        return None
     if not first.startswith("always"):
         try:
             fault.rename(f"{fault}-{os.getpid()}")  # one process alone can take it
         except FileNotFoundError:
-            return
+            return None
         if rest:
             fault.write_text("\n".join(rest))
+    if first.endswith("wait"):
+        return sleep(1)
     if first.endswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("the floor gave way")

@@ -24,6 +24,7 @@ from etd.bonuses import ETD
 from etd.core.errors import UserError
 from etd.core.types import Rollout
 from etd.envs import Task
+from etd.envs.host import pool
 from etd.envs.host.env import Normaliser
 from etd.envs.host.pool import WorkerError
 from etd.lab import session
@@ -200,6 +201,18 @@ def test_a_worker_that_dies_is_replaced(fault, faults, words):
         assert all(word in sentence for word, sentence in zip(words, said, strict=True))
         assert metrics["alive"].all()
         step(state)
+
+
+def test_a_worker_that_does_not_answer_is_told_of_and_waited_for(fault, monkeypatch):
+    monkeypatch.setattr(pool, "PATIENCE", 0.3)
+    said = []
+    with advancing(replace(TINY, seeds=1), said.append) as step:
+        state, _ = step(trainer.starter(replace(TINY, seeds=1))())
+        said.clear()
+        fault("step wait")
+        step(state)
+    assert len(said) == 1
+    assert said[0].endswith("has not answered for 0 s; waiting.")
 
 
 def test_three_deaths_in_a_row_end_the_run_after_a_checkpoint(fault, tmp_path):

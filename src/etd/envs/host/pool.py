@@ -27,6 +27,8 @@ from etd.envs.host.worker import Block, Orders, Place
 
 DEATHS = 3
 """So many in a row are too many."""
+PATIENCE = 60.0
+"""Seconds after which a silent worker is told of; as a reset may be slow, it is waited for all the same."""
 ALONE = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "LP_NUM_THREADS": "0"}
 """A worker has one core, so what it calls should not make threads: not linear algebra, nor Mesa, with which a pool of
 MiniWorlds is 14 % faster without any."""
@@ -107,7 +109,9 @@ class Pool:
     def _answers(self) -> list[int]:
         """One of each worker; the dead are replaced until theirs comes."""
         answers = []
-        for index in range(len(self.workers)):
+        for index, worker in enumerate(self.workers):
+            if not worker.answers_within(PATIENCE):
+                self.tell(f"A worker of {worker.orders.env} has not answered for {PATIENCE:.0f} s; waiting.")
             while isinstance(said := self.workers[index].hear(), str):
                 self._revive(index, said)
             answers.append(said)
@@ -169,6 +173,13 @@ class Worker:
     def _send(self, message: Any) -> None:
         with suppress(OSError):  # it is dead; that is heard when an answer is asked for
             self.line.send(message)
+
+    def answers_within(self, seconds: float) -> bool:
+        """Whether there is something to hear by then, be it that it is dead."""
+        try:
+            return self.line.poll(seconds)
+        except OSError:
+            return True
 
     def hear(self) -> int | str:
         """Its answer, or the last words of a worker that failed or died."""
