@@ -97,4 +97,4 @@ def _fail(when):
 
 gymnasium.register("Corridor-v0", HostCorridor, max_episode_steps=LIMIT)
 gymnasium.register("Drift-v0", HostCorridor, max_episode_steps=LIMIT, kwargs={"drift": True})
-gymnasium.register("Slow-v0", HostCorridor, max_episode_steps=LIMIT, kwargs={"pause": 0.02})
+gymnasium.register("Slow-v0", HostCorridor, max_episode_steps=LIMIT, kwargs={"pause": 0.04})

@@ -102,13 +102,13 @@ def test_host_and_device_learn_the_same(together):
 
 
 def test_the_policy_looks_while_environments_step(monkeypatch):
-    """Two environments of 20 ms a step in one worker, 15 ms a look: ten steps take 400 ms, not 730."""
+    """Two environments of 40 ms a step in one worker, 30 ms a look: ten steps take 0.8 s, not 1.46."""
     monkeypatch.setenv("ETD_WORKERS", "1")
     env = Task(HOST.replace("Corridor-", "Slow-")).host()
     stage = Stage(env, [0], 2, "train")
 
     def look(policy, obs, hidden, noise):
-        time.sleep(0.015)
+        time.sleep(0.03)
         nothing = np.zeros(obs.shape[:2], np.float32)
         return {"action": nothing.astype(np.int32), "log_prob": nothing, "value": nothing}, hidden
 
@@ -116,7 +116,7 @@ def test_the_policy_looks_while_environments_step(monkeypatch):
         stage.begin(jax.tree.map(lambda leaf: leaf[None], env.begin(2)))
         began = time.perf_counter()
         stage.rollout(look, None, np.zeros((1, 2, 1), np.float32), np.zeros((1, 10, 2), np.float32))
-        assert 0.4 <= time.perf_counter() - began < 0.6
+        assert 0.8 <= time.perf_counter() - began < 1.2
     finally:
         stage.pool.close()
 

@@ -41,18 +41,18 @@ def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str,
     run, state = session.load(path)
     experiment, env = run.experiment, run.experiment.env.host()
     names, rows = experiment.env.spec.achievements, []
+    shown = ("return", "length", "score") if names else SCORES
     for index in range(experiment.seeds):
         if env is None:
             means = _on_device(experiment, state, index, episodes, greedy)
         else:
             means = _on_host(experiment, env, state, index, episodes, greedy)
         rates = [float(rate) for rate in means.unlocked]
-        row: dict[str, Any] = {"seed": experiment.seed + index, **dict(zip(SCORES, map(float, means[:3]), strict=True))}
+        found = dict(zip(SCORES, map(float, means[:3]), strict=True)) | {"score": float(score(jnp.array(rates)))}
+        row: dict[str, Any] = {"seed": experiment.seed + index, **{name: found[name] for name in shown}}
         if names:
-            del row["success"]
-            row |= {"score": float(score(jnp.array(rates))), "unlocked": dict(zip(names, rates, strict=True))}
+            row["unlocked"] = dict(zip(names, rates, strict=True))
         rows.append(row)
-    shown = [*SCORES[1:], "score"] if names else SCORES
     overall: dict[str, Any] = {name: float(np.mean([row[name] for row in rows])) for name in shown}
     if names:
         overall["unlocked"] = {name: float(np.mean([row["unlocked"][name] for row in rows])) for name in names}

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from etd.core.errors import UserError
 from etd.envs.host.pool import workers_here
-from etd.lab import claims, figures, report, session
+from etd.lab import claims, figures, presets, report, session
 from etd.lab.fields import check, from_dict, override, to_dict
 from etd.lab.figures import Cell
 from etd.lab.store import Run
@@ -119,7 +119,7 @@ def _rate(experiment: Experiment, platform: str) -> float:
     """Steps per second of all seeds, the environment's and the learner's time added up."""
     table, env = RATES[platform], experiment.env.id
     learner = float(np.interp(experiment.seeds, list(table), list(table.values())))
-    if platform == "cpu" and env.startswith(("dmc", "metaworld", "HalfCheetah")):
+    if platform == "cpu" and presets.group_of(env) == "control":
         learner = VECTORS
     alone = CRAFTAX[platform] if env.startswith("Craftax") else np.inf
     hosted = next((rate * workers_here() for start, rate in HOSTED.items() if env.startswith(start)), alone)
