@@ -92,6 +92,12 @@ def test_deir_as_its_author_advises() -> None:
     assert experiment.steps == 60_000_000
 
 
+def test_keycorridor_differs_from_the_papers_by_the_rewards_weight() -> None:
+    ours, papers = presets.find("keycorridor-etd"), presets.choose("MiniGrid-KeyCorridorS6R3-v0", "etd")
+    assert (ours.mix.extrinsic, papers.mix.extrinsic) == (10.0, 1.0)
+    assert replace(ours, mix=papers.mix, steps=papers.steps) == papers
+
+
 def test_a_mixture_takes_its_parts_presets() -> None:
     experiment = presets.choose("MiniGrid-ObstructedMaze-1Q-v0", "etd + 0.5*rnd*count")
     assert isinstance(experiment.bonus, Mixture)

@@ -147,6 +147,13 @@ PRESETS["obstructedmaze-deir-author"] = replace(
 """What DEIR's author advises users of ObstructedMaze-Full, beside what ETD's paper used."""
 
 
+_etd = PRESETS["minigrid-etd"]
+PRESETS["keycorridor-etd"] = replace(
+    _etd, env=Task("MiniGrid-KeyCorridorS6R3-v0"), mix=replace(_etd.mix, extrinsic=10.0), steps=5_000_000
+)
+"""Solves KeyCorridorS6R3 with five seeds of five, where the paper's settings do with three; see results/keycorridor."""
+
+
 def find(name: str) -> Experiment:
     """The preset of that name."""
     if name not in PRESETS:
