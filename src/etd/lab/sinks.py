@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
+from uuid import uuid4
 
 from etd.core.errors import UserError, unknown
 from etd.lab.fields import to_dict
@@ -29,12 +31,14 @@ def extra(module: str, name: str) -> Any:
 
 
 class TensorBoard:
-    """One event file per seed under RUN/tensorboard."""
+    """One event file per seed, and another after each resumption, under RUN/tensorboard."""
 
     def __init__(self, run: Run):
         writer = extra("tensorboardX", "tensorboard").SummaryWriter
         seeds = range(run.experiment.seed, run.experiment.seed + run.experiment.seeds)
-        self.writers = {seed: writer(str(run.path / "tensorboard" / f"seed{seed}")) for seed in seeds}
+        unique = f".{time.time_ns()}"  # by itself a file is named by the second, and replaces its like
+        folder = run.path / "tensorboard"
+        self.writers = {seed: writer(str(folder / f"seed{seed}"), filename_suffix=unique) for seed in seeds}
 
     def log(self, rows: list[dict[str, float]]) -> None:
         for row in rows:
@@ -48,10 +52,21 @@ class TensorBoard:
 
 
 class WandB:
-    """One W&B run; the columns of each seed carry its number."""
+    """One W&B run, gone on with when ours is resumed; the columns of each seed carry its number."""
 
     def __init__(self, run: Run):
-        self.run = extra("wandb", "wandb").init(project="etd", name=run.path.name, config=to_dict(run.experiment))
+        wandb, identity = extra("wandb", "wandb"), run.path / "wandb" / "id"
+        if not identity.exists():
+            identity.parent.mkdir(exist_ok=True)
+            identity.write_text(uuid4().hex)
+        self.run = wandb.init(
+            project="etd",
+            name=run.path.resolve().name,
+            config=to_dict(run.experiment),
+            dir=run.path,
+            id=identity.read_text(),
+            resume="allow",
+        )
 
     def log(self, rows: list[dict[str, float]]) -> None:
         columns = {f"seed{int(row['seed'])}/{name}": value for row in rows for name, value in row.items()}
