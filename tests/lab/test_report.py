@@ -266,6 +266,11 @@ def test_achievements_get_a_table_of_their_own(logged, tmp_path: Path) -> None:
     assert "<h2>Achievements</h2>" in text
     assert "eat cow" in text
     assert "12.5%" in text
-    assert "2.50" in text
+    page = Page(tmp_path / "one.html")
+    assert page.cell("final score") == "2.50"
+    assert "success" not in text  # which they stand for
     plain = logged(np.array([[0.1, 2.0]]), "plain")
     assert "Achievements" not in report.write([plain.path], tmp_path / "two.html").read_text()
+    both = report.write([plain.path, crafter.path], tmp_path / "both.html").read_text()
+    assert "final success" in both
+    assert "final score" in both

@@ -90,6 +90,7 @@ def test_steps_to_a_return() -> None:
         ([[0.0, 0.0, 0.0]], None),
         ([[NAN, NAN, NAN]], None),
         ([[-3.0, -2.0, -1.0]], None),
+        ([[0.0, 5.0, 4.0]], 3.6),
     ],
 )
 def test_threshold(logged, returns: list[list[float]], expected: float | None) -> None:

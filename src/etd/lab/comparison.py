@@ -36,11 +36,12 @@ def _steps(study: Study) -> str:
         }
         best = min(one.median for one in found.values())
         cells = [_reached(found[name], best) if name in found else "" for name in study.methods]
-        rows.append([page.task(task), "none" if level is None else f"{level:.2g}", *cells])
+        rows.append([page.task(task), "none" if level is None else f"{round(level, 2):g}", *cells])
     words = (
         "Median over seeds, and how many of the seeds got there; a dash where half of them or more did not. The return "
-        f"is {SOLVED}, or 90 % of the best final return where nobody reaches {SOLVED}. Steps are those of the first "
-        f"logged row at or above it; rows lie up to {short(statistics.spacing(study))} steps apart."
+        f"is {SOLVED}, or 90 % of the best final return where nobody reaches {SOLVED} or returns go beyond 1. Steps "
+        f"are those of the first logged row at or above it; rows lie up to {short(statistics.spacing(study))} "
+        "steps apart."
     )
     head = ["task", "return", *study.methods]
     return f"<h2>Steps to a return</h2>\n{page.table('Steps to a return', head, rows, 'dense')}{page.note(words)}"

@@ -119,15 +119,19 @@ def _headline(run: Run, result: Numbers) -> dict[str, str]:
     experiment, device = run.experiment, run.record.get("device", {})
     frozen = ", ".join(map(str, result.frozen))
     planned = experiment.iterations * experiment.steps_per_iteration
+    if result.final_score is None:
+        solved = {} if result.solved_at is None else {f"steps to return {SOLVED}": each(result.solved_at)}
+        first = {"first success at step": each(result.first_success)}
+        success = {"final success": spread(result.final_success, ".1%")} | solved | first
+    else:  # which has achievements instead
+        success = {"final score": spread(result.final_score, ".2f")}
     return {
         "environment": plot.task(run),
         "bonus": bonus_name(experiment.bonus),
         "seeds": str(experiment.seeds) + (f" (not finite, frozen: {frozen})" if frozen else ""),
         "steps per seed": f"{result.steps:,}" + (f" of {planned:,}" if result.steps < planned else ""),
         "final return": spread(result.final_return, ".3f"),
-        "final success": spread(result.final_success, ".1%"),
-        f"steps to return {SOLVED}": each(result.solved_at),
-        "first success at step": each(result.first_success),
+        **success,
         "wall time": _duration(result.wall),
         "throughput": f"{result.throughput:,.0f} steps/s" if np.isfinite(result.throughput) else "unknown",
         "device": str(device.get("kind", "unknown")),
@@ -157,20 +161,22 @@ def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged]) -> str:
     return page.document(title, "\n".join(part for part in parts if part), broad=not few)
 
 
-_MEANS = "Means and standard deviations are over seeds, of each seed's last 100 episodes."
+_MEANS = "Means and standard deviations are over seeds, of each seed's last 100 episodes (a score: of all)."
 
 
 def _columns(names: list[str], headlines: list[dict[str, str]]) -> str:
     """One column per run, so that a single run fits a phone."""
-    rows = [[label, *(line[label] for line in headlines)] for label in headlines[0]]
+    labels = dict.fromkeys(label for line in headlines for label in line)
+    rows = [[label, *(line.get(label, "") for line in headlines)] for label in labels]
     return page.table("Results", ["run", *names], rows) + page.note(_MEANS)
 
 
 def _rows(names: list[str], headlines: list[dict[str, str]]) -> str:
     """One row per run."""
-    shown = ["seeds", "steps per seed", "final return", "final success", "wall time", "throughput", "device"]
+    ends = [label for label in ("final success", "final score") if any(label in line for line in headlines)]
+    shown = ["seeds", "steps per seed", "final return", *ends, "wall time", "throughput", "device"]
     rows = [
-        [name, page.task(line["environment"]), *(line[label] for label in shown)]
+        [name, page.task(line["environment"]), *(line.get(label, "") for label in shown)]
         for name, line in zip(names, headlines, strict=True)
     ]
     clock = "Wall time holds compilation; throughput is of all seeds together and leaves it out."

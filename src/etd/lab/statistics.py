@@ -28,8 +28,8 @@ class Numbers(NamedTuple):
     steps: int
     final_return: list[float]
     final_success: list[float]
-    solved_at: list[int | None]
-    """steps to a mean return of SOLVED"""
+    solved_at: list[int | None] | None
+    """steps to a mean return of SOLVED, where none is beyond 1"""
     first_success: list[int | None]
     wall: float
     """seconds, compilation and all resumptions included"""
@@ -37,6 +37,8 @@ class Numbers(NamedTuple):
     """steps per second of all seeds together, compilation left out"""
     frozen: list[int]
     """seeds that met a loss that is not finite"""
+    final_score: list[float] | None = None
+    """Crafter's, where achievements are counted"""
 
 
 class Study(NamedTuple):
@@ -83,10 +85,11 @@ def numbers(run: Run) -> Numbers:
         int(returns.steps[-1]),
         final(returns).tolist(),
         final(column["success"]).tolist(),
-        [int(step) if np.isfinite(step) else None for step in first(returns, SOLVED)],
+        None if highest(returns) > 1 else [int(s) if np.isfinite(s) else None for s in first(returns, SOLVED)],
         [int(step) if step >= 0 else None for step in final(column["first_success"])],
         *_times(column["wall"]),
         [seed for seed, value in zip(alive.seeds, final(alive), strict=True) if value == 0],
+        final(by_seed(run, "score", table)).tolist() if "score" in table else None,
     )
 
 
@@ -94,6 +97,11 @@ def final(curve: Curves) -> Floats:
     """[S] the newest value of each seed; a torn last row has none."""
     finite = [row[np.isfinite(row)] for row in curve.values]
     return np.array([row[-1] if row.size else np.nan for row in finite])
+
+
+def highest(curve: Curves) -> float:
+    """The highest value of any seed."""
+    return float(np.fmax.reduce(curve.values, axis=None, initial=-np.inf))
 
 
 def average(curve: Curves) -> Floats:
@@ -150,10 +158,10 @@ def scores(study: Study, method: str, measure: Callable[[Curves], Floats] = fina
 
 
 def threshold(study: Study, task: str) -> float | None:
-    """The return to wait for: SOLVED, or 0.9 of the best final return where nobody gets there, or None where all
-    is zero."""
+    """The return to wait for: SOLVED, or 0.9 of the best final return where nobody gets there or returns go beyond 1,
+    or None where all is zero."""
     curves = [curve for (there, _), curve in study.returns.items() if there == task]
-    if any((curve.values >= SOLVED).any() for curve in curves):
+    if SOLVED <= max(map(highest, curves)) <= 1:
         return SOLVED
     best = np.concatenate([final(curve) for curve in curves])
     return 0.9 * float(np.nanmax(best)) if (best > 0).any() else None
