@@ -177,6 +177,10 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim(f"PPO does not learn (return {NOT_LEARNED}) without a bonus", _below("none", EIGHT, NOT_LEARNED)),
         Claim("RND is almost without effect", _below("rnd", EIGHT, NOT_LEARNED)),
         Claim("NovelD is ahead of Count", _best("noveld", ("count",), EIGHT)),
+        # "NGU performs poorly", "DEIR, E3B, and EC all perform relatively well"
+        Claim("DEIR is ahead of NGU", _best("deir", ("ngu",), EIGHT)),
+        Claim("E3B is ahead of NGU", _best("e3b", ("ngu",), EIGHT)),
+        Claim("EC is ahead of NGU", _best("ec", ("ngu",), EIGHT)),
     ],
     "noise": [
         Claim("NovelD fails under noise", _below("noveld", NOISY, NOT_LEARNED)),
