@@ -46,6 +46,7 @@ class HostCorridor(gymnasium.Env):
     """On the host. A file named by CORRIDOR_FAULT makes workers fail, see ``_fail``."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    can_succeed = True
     observation_space = gymnasium.spaces.Box(0, 1, (CELLS + 1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
@@ -54,6 +55,7 @@ class HostCorridor(gymnasium.Env):
         _fail("build")
 
     def reset(self, *, seed=None, options=None):
+        _fail("reset")
         super().reset(seed=seed)
         self.cell, self.time = CELLS // 2, 0
         return self.observe(), {}
@@ -74,6 +76,10 @@ class HostCorridor(gymnasium.Env):
         picture[:, 8 * self.cell : 8 * self.cell + 8] = (220, 40, 40)
         return picture
 
+    def close(self):
+        if folder := os.environ.get("CORRIDOR_CLOSED"):
+            (Path(folder) / f"{os.getpid()}-{id(self)}").touch()
+
 
 def _fail(when):
     """Each line of the file is a fault that happens once: WHEN HOW. 'always' in place of WHEN is in every step."""
@@ -92,7 +98,9 @@ def _fail(when):
         return sleep(1)
     if first.endswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
-    raise RuntimeError("the floor gave way")
+    if first.endswith("hang up"):
+        raise ConnectionResetError("nobody is there")
+    raise RuntimeError("the floor gave way [/dev/floor]")
 
 
 gymnasium.register("Corridor-v0", HostCorridor, max_episode_steps=LIMIT)

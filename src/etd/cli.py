@@ -68,7 +68,8 @@ def _environments() -> list[tuple[str, str]]:
         if name in opened:
             suite = opened[name]
             rows.append((f"{suite.prefix}...", f"{suite.more} {_install(name)}"))
-    return [*rows, *((f"{suite.prefix}...", suite.more) for suite in host.SUITES if not suite.ids)]
+    rest = [suite for suite in host.SUITES if not suite.ids]
+    return [*rows, *((f"{suite.prefix}...", f"{suite.more} {_install(suite.prefix)}") for suite in rest)]
 
 
 def _install(env: str) -> str:

@@ -67,8 +67,10 @@ def test_table_of_achievements() -> None:
     assert "87.5%" in lines[order[0]]
 
 
-def test_on_the_host_episodes_are_shared_out_and_can_be_played_again(tmp_path: Path) -> None:
-    """Five episodes in two environments: three and two, each whole, each given by its seed and actions."""
+@pytest.mark.parametrize("fault", ["", "step kill"])
+def test_on_the_host_episodes_are_shared_out_and_can_be_played_again(fault: str, tmp_path: Path, monkeypatch) -> None:
+    """Five episodes in two environments: three and two, each whole, each given by its seed and actions; what is lost
+    with a worker is made up for."""
     experiment = Experiment(
         env=Task(HOST), bonus=NoBonus(), ppo=PPO(minibatch=8, epochs=1, features=8, latent=8), num_envs=2, rollout=4
     )
@@ -76,7 +78,11 @@ def test_on_the_host_episodes_are_shared_out_and_can_be_played_again(tmp_path: P
     _, state = session.load(run.path)
     env = experiment.env.host()
     assert env is not None
-    played = host.play(experiment, env, state, 0, 5)
+    (tmp_path / "fault").write_text(fault or "no fault")
+    monkeypatch.setenv("CORRIDOR_FAULT", str(tmp_path / "fault"))
+    said: list[str] = []
+    played = host.play(experiment, env, state, 0, 5, tell=said.append)
+    assert len(said) == bool(fault)
     assert len(played) == 5
     assert len({one.seed for one in played}) == 5
     for one in played:
@@ -86,6 +92,8 @@ def test_on_the_host_episodes_are_shared_out_and_can_be_played_again(tmp_path: P
         np.testing.assert_array_equal([step[1] for step in steps], one.rewards)
         assert [k for k, step in enumerate(steps) if step[2] or step[3]] == [len(steps) - 1]
         assert one.success == (steps[-1][1] > 0)
+    if fault:
+        return
     scores = evaluation.evaluate(run.path, episodes=5)
     assert scores["overall"]["return"] == pytest.approx(np.mean([one.rewards.sum() for one in played]))
     assert scores["overall"]["success"] == pytest.approx(scores["overall"]["return"])

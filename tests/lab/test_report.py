@@ -274,3 +274,15 @@ def test_achievements_get_a_table_of_their_own(logged, tmp_path: Path) -> None:
     both = report.write([plain.path, crafter.path], tmp_path / "both.html").read_text()
     assert "final success" in both
     assert "final score" in both
+
+
+def test_achievements_of_runs_of_one_name_are_told_apart(logged, tmp_path: Path) -> None:
+    """As `etd reproduce crafter` names them: by method, in a directory by task."""
+    runs = []
+    for task, score in (("Crafter", 1.5), ("Crafter-NoLife", 2.5)):
+        columns = {"score": np.full((1, 2), score), "unlocked_eat_cow": np.full((1, 2), score / 10)}
+        runs.append(logged(np.zeros((1, 2)), f"{task}/etd", env=f"{task}-v0", **columns).path)
+    text = report.write(runs, tmp_path / "page.html").read_text().split("<h2>Achievements</h2>")[1]
+    text = text.split("</table>")[0]
+    for words in ("etd, Crafter-v0", "etd, Crafter-NoLife-v0", "1.50", "2.50", "15.0%", "25.0%"):
+        assert text.count(words) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -183,6 +184,7 @@ def test_a_run_from_start_to_film(tmp_path):
         ("step raise", ["the floor gave way"]),
         ("step kill", ["killed by signal 9"]),
         ("step kill\nbuild raise", ["killed by signal 9", "the floor gave way"]),
+        ("step hang up", ["nobody is there"]),
     ],
 )
 def test_a_worker_that_dies_is_replaced(fault, faults, words):
@@ -201,6 +203,76 @@ def test_a_worker_that_dies_is_replaced(fault, faults, words):
         assert all(word in sentence for word, sentence in zip(words, said, strict=True))
         assert metrics["alive"].all()
         step(state)
+
+
+@pytest.fixture
+def pair(fault, monkeypatch):
+    """Two corridors in one worker, at their start, and what was said of them."""
+    monkeypatch.setenv("ETD_WORKERS", "1")
+    said: list[str] = []
+    with pool.Pool(HOST, Task(HOST).host().spec, [(0, 0), (0, 1)], [0, 0], tell=said.append) as both:
+        assert both.begin(np.zeros(2, np.int32), {}) == 0
+
+        def step(*actions):
+            both.block.action[:] = actions
+            both.step(0)
+            both.wait()
+            return both.block
+
+        yield both, step, said
+
+
+def test_what_was_done_before_a_death_stands(pair, fault):
+    """The first corridor's end is reached and paid; its worker dies in the reset that follows, before the second has
+    stepped. The first goes on with its next episode, the second's is lost."""
+    _, step, said = pair
+    before = step(1, 1).obs.copy()
+    fault("reset kill")
+    block = step(1, 0)
+    assert len(said) == 1
+    np.testing.assert_array_equal(block.reward, [1, 0])
+    np.testing.assert_array_equal(block.terminated, [True, False])
+    np.testing.assert_array_equal(block.truncated, [False, True])
+    np.testing.assert_array_equal(block.lost, [False, True])
+    np.testing.assert_array_equal(block.next_obs.argmax(1), [CELLS - 1, CELLS // 2 + 1])
+    np.testing.assert_array_equal(block.next_obs[1], before[1])
+    np.testing.assert_array_equal(block.episode, [1, 1])
+    np.testing.assert_array_equal(block.obs.argmax(1), [CELLS // 2] * 2)
+    block = step(1, 0)
+    np.testing.assert_array_equal(block.obs.argmax(1), [CELLS // 2 + 1, CELLS // 2 - 1])
+    assert not block.lost.any()
+    assert not block.truncated.any()
+
+
+def test_a_death_in_the_first_reset_loses_nothing(pair, fault):
+    both, step, said = pair
+    fault("reset kill")
+    assert both.begin(np.zeros(2, np.int32), {}) == 0
+    assert len(said) == 1
+    assert not step(1, 0).truncated.any()
+
+
+def test_signals_for_the_parent_are_not_for_its_workers(pair):
+    both, step, said = pair
+    for worker in both.workers:
+        assert os.getpgid(worker.process.pid) != os.getpgid(0)
+        os.kill(worker.process.pid, signal.SIGTERM)
+    step(1, 0)
+    assert not said
+
+
+def test_environments_are_closed_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setenv("CORRIDOR_CLOSED", str(tmp_path))
+    with pool.Pool(HOST, Task(HOST).host().spec, [(0, n) for n in range(3)], [0] * 3):
+        here = len(list(tmp_path.iterdir()))
+    assert len(list(tmp_path.iterdir())) == here + 3
+
+
+def test_a_workers_words_are_shown_as_they_are(fault, tmp_path, capsys):
+    run = session.train(experiment=replace(TINY, steps=40), out=tmp_path / "run", quiet=True)
+    fault("step raise")
+    session.resume(run.path, steps=80)
+    assert "gave way [/dev/floor]" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_worker_that_does_not_answer_is_told_of_and_waited_for(fault, monkeypatch):

@@ -51,10 +51,16 @@ class EnvSpec:
     kind: Literal["grid", "map", "pixels", "vector"]
     achievements: tuple[str, ...] = ()
     """What an episode can unlock on its way, by name; success rates of each are recorded."""
+    can_succeed: bool = True
+    """Whether an episode that the task ends with a reward is a success; where it ends by a fall or a death, none is."""
 
     @property
     def obs_size(self) -> int:
         return int(np.prod(self.obs_shape))
+
+    def success(self, step: Transition) -> Array:
+        """Which steps are successes: the task itself ended the episode with a reward, be it on the last allowed one."""
+        return step.terminated & (step.reward > 0) & self.can_succeed
 
 
 class Transition(NamedTuple):
@@ -76,12 +82,6 @@ class Transition(NamedTuple):
     @property
     def done(self) -> Array:
         return self.terminated | self.truncated
-
-    @property
-    def success(self) -> Array:
-        """[] bool: the task itself ended the episode with a reward, be it on the last allowed step. Where achievements
-        are counted nothing is: there an episode ends in death."""
-        return self.terminated & (self.reward > 0) & (self.achieved is None)
 
 
 class Rollout(NamedTuple):

@@ -101,6 +101,7 @@ class Craftax:
             shortest=min(SHORTEST, self.max_steps),
             kind="pixels" if self.pixels else "vector",
             achievements=ACHIEVEMENTS,
+            can_succeed=False,
         )
 
     def reset(self, key: Key) -> tuple[PyTree, Array]:

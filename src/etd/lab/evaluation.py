@@ -34,14 +34,15 @@ class Means(NamedTuple):
 
 
 def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str, Any]:
-    """Play ``episodes`` fresh levels with every seed's policy: success rate, mean return and mean length; with
-    achievements, how often each was unlocked and Crafter's score in place of success."""
+    """Play ``episodes`` fresh levels with every seed's policy: success rate where an episode can be one, mean return
+    and mean length; with achievements, how often each was unlocked, and Crafter's score."""
     if episodes < 1:
         raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
     run, state = session.load(path)
     experiment, env = run.experiment, run.experiment.env.host()
-    names, rows = experiment.env.spec.achievements, []
-    shown = ("return", "length", "score") if names else SCORES
+    spec, rows = experiment.env.spec, []
+    names = spec.achievements
+    shown = ["success"] * spec.can_succeed + ["return", "length"] + ["score"] * bool(names)
     for index in range(experiment.seeds):
         if env is None:
             means = _on_device(experiment, state, index, episodes, greedy)

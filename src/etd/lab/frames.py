@@ -141,7 +141,7 @@ def _header(draw: ImageDraw.ImageDraw, episode: Episode, step: int, right: int) 
     draw.text((right, 36), _action(episode, step - 1) if step else "start", _DIM, small)
     if step:
         draw.text((second, 36), f"bonus {episode.bonus[step - 1]:.2f}", _colour(episode), small)
-    if step == len(episode) and not spec.achievements:
+    if step == len(episode) and spec.can_succeed:
         draw.text((second, 12), "solved" if solved else "not solved", _GOOD if solved else _DIM, big)
 
 

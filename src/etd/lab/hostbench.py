@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
+from etd.core.errors import UserError
 from etd.core.types import Box, EnvSpec
 from etd.envs import host
 from etd.envs.host.pool import Pool, workers_here
@@ -58,7 +59,10 @@ def measure(experiment: Experiment, repeats: int, seconds: float = SECONDS) -> d
     """Steps per second of one environment alone, of a pool of as many as training has, while training acts, and over
     whole iterations; and which share of acting is waiting for environments."""
     env = experiment.env.host()
-    assert env is not None
+    if env is None:
+        raise UserError(f"{experiment.env.id} does not live on the host. See `etd bench env`.")
+    if repeats < 1:
+        raise UserError(f"{repeats} iterations cannot be timed. Ask for at least 1.")
     spec = env.spec
     driver = HostTrainer(experiment, env)
     try:

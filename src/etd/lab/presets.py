@@ -164,7 +164,7 @@ def find(name: str) -> Experiment:
 def group_of(env: str) -> str:
     """The group of presets whose settings an environment takes; one of Gymnasium's, by what is seen in it."""
     if env.startswith("gymnasium:"):
-        return "crafter" if Task(env).spec.kind == "pixels" else "control"
+        return {"pixels": "crafter", "grid": "minigrid"}.get(Task(env).spec.kind, "control")
     starts = {
         "MiniGrid-ObstructedMaze": "obstructedmaze",
         "MiniGrid": "minigrid",

@@ -44,7 +44,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A sentence above the bar."""
-        self.bar.console.print(text)
+        self.bar.console.print(text, markup=False)  # it may hold an environment's own words
 
     def compiling(self) -> None:
         """Say that nothing will move for a while, and why."""

@@ -119,19 +119,22 @@ def _headline(run: Run, result: Numbers) -> dict[str, str]:
     experiment, device = run.experiment, run.record.get("device", {})
     frozen = ", ".join(map(str, result.frozen))
     planned = experiment.iterations * experiment.steps_per_iteration
-    if result.final_score is None:
-        solved = {} if result.solved_at is None else {f"steps to return {SOLVED}": each(result.solved_at)}
-        first = {"first success at step": each(result.first_success)}
-        success = {"final success": spread(result.final_success, ".1%")} | solved | first
-    else:  # which has achievements instead
-        success = {"final score": spread(result.final_score, ".2f")}
+    ends = {}  # those that there are
+    if result.final_score is not None:
+        ends["final score"] = spread(result.final_score, ".2f")
+    elif result.final_success is not None:
+        ends["final success"] = spread(result.final_success, ".1%")
+    if result.solved_at is not None:
+        ends[f"steps to return {SOLVED}"] = each(result.solved_at)
+    if result.first_success is not None and result.final_score is None:
+        ends["first success at step"] = each(result.first_success)
     return {
         "environment": plot.task(run),
         "bonus": bonus_name(experiment.bonus),
         "seeds": str(experiment.seeds) + (f" (not finite, frozen: {frozen})" if frozen else ""),
         "steps per seed": f"{result.steps:,}" + (f" of {planned:,}" if result.steps < planned else ""),
         "final return": spread(result.final_return, ".3f"),
-        **success,
+        **ends,
         "wall time": _duration(result.wall),
         "throughput": f"{result.throughput:,.0f} steps/s" if np.isfinite(result.throughput) else "unknown",
         "device": str(device.get("kind", "unknown")),
@@ -186,16 +189,18 @@ def _rows(names: list[str], headlines: list[dict[str, str]]) -> str:
 
 def _unlocked(names: list[str], runs: list[Run]) -> str:
     """Crafter's score, and how many of all episodes of training unlocked each achievement; nothing without any."""
-    tables = {name: run.metrics() for name, run in zip(names, runs, strict=True)}
-    shown = [(name, run) for name, run in zip(names, runs, strict=True) if "score" in tables[name]]
+    tables = [(name, run, run.metrics()) for name, run in zip(names, runs, strict=True)]
+    shown = [row for row in tables if "score" in row[2]]
     if not shown:
         return ""
+    if len(set(names)) < len(names):
+        shown = [(f"{name}, {plot.task(run)}", run, table) for name, run, table in shown]
     rows = []
-    for column in ["score", *(name for name in tables[shown[0][0]] if name.startswith("unlocked_"))]:
-        ends = [statistics.final(plot.by_seed(run, column, tables[name])) for name, run in shown]
+    for column in ["score", *(name for name in shown[0][2] if name.startswith("unlocked_"))]:
+        ends = [statistics.final(plot.by_seed(run, column, table)) for _, run, table in shown]
         label = "score" if column == "score" else column.removeprefix("unlocked_").replace("_", " ")
         rows.append([label, *(spread(end.tolist(), ".2f" if column == "score" else ".1%") for end in ends)])
-    table = page.table("Achievements", ["achievement", *(name for name, _ in shown)], rows)
+    table = page.table("Achievements", ["achievement", *(name for name, *_ in shown)], rows)
     how = "Shares of all episodes of training that unlocked each; the score is exp(mean ln(1 + 100 share)) - 1."
     return f"<h2>Achievements</h2>\n{table}{page.note(f'{how} Means and standard deviations are over seeds.')}"
 

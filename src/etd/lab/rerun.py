@@ -69,5 +69,7 @@ def again(
     if normaliser is not None:
         whole = normaliser.pooled(1)(whole, np.zeros(len(whole), int))
     reward, terminated, truncated = zip(*rows, strict=True)
+    if not np.allclose(reward, played.rewards):
+        print(f"{env.id} does not repeat itself: the pictures are of another episode than the numbers.")
     columns: Any = (whole[1:], np.array(reward, np.float32), np.array(terminated), np.array(truncated), names)
     return pictures, whole, Transition(*columns)

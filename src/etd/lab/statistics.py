@@ -27,10 +27,11 @@ class Numbers(NamedTuple):
 
     steps: int
     final_return: list[float]
-    final_success: list[float]
+    final_success: list[float] | None
+    """where an episode can be a success"""
     solved_at: list[int | None] | None
     """steps to a mean return of SOLVED, where none is beyond 1"""
-    first_success: list[int | None]
+    first_success: list[int | None] | None
     wall: float
     """seconds, compilation and all resumptions included"""
     throughput: float
@@ -79,17 +80,21 @@ def numbers(run: Run) -> Numbers:
     seeds = run.experiment.seeds
     if not table:
         return Numbers(0, [np.nan] * seeds, [np.nan] * seeds, [None] * seeds, [None] * seeds, 0.0, np.nan, [])
-    column = {name: by_seed(run, name, table) for name in ("return", "success", "first_success", "alive", "wall")}
+    column = {
+        name: by_seed(run, name, table)
+        for name in ("return", "success", "first_success", "score", "alive", "wall")
+        if name in table
+    }
     returns, alive = column["return"], column["alive"]
     return Numbers(
         int(returns.steps[-1]),
         final(returns).tolist(),
-        final(column["success"]).tolist(),
+        final(column["success"]).tolist() if "success" in column else None,
         None if highest(returns) > 1 else [int(s) if np.isfinite(s) else None for s in first(returns, SOLVED)],
-        [int(step) if step >= 0 else None for step in final(column["first_success"])],
+        [int(step) if step >= 0 else None for step in final(column["first_success"])] if "success" in column else None,
         *_times(column["wall"]),
         [seed for seed, value in zip(alive.seeds, final(alive), strict=True) if value == 0],
-        final(by_seed(run, "score", table)).tolist() if "score" in table else None,
+        final(column["score"]).tolist() if "score" in column else None,
     )
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from etd.core.keys import named
-from etd.core.types import Array, Key, PyTree, Rollout
+from etd.core.types import Array, EnvSpec, Key, PyTree, Rollout
 from etd.envs import autoreset
 from etd.envs.autoreset import Envs, Pool
 from etd.envs.base import DeviceEnv
@@ -60,7 +60,7 @@ def play(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, ke
     fresh = experiment.bonus.init(named(key, "memory"), env.spec, episodes)
     state = minds.bonus._replace(memory=fresh.memory)
     _, scored = experiment.bonus.score(state, rollout, named(key, "score"))
-    return Episodes(envs.now.state, rollout, scored.bonus, _outcome(rollout, jnp.ones(episodes, bool)))
+    return Episodes(envs.now.state, rollout, scored.bonus, _outcome(env.spec, rollout, jnp.ones(episodes, bool)))
 
 
 def outcome(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, key: Key, greedy: bool) -> Outcome:
@@ -75,7 +75,7 @@ def outcome(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int,
         envs, hidden, rollout = collect(
             env, minds.policy, envs, hidden, pool, CHUNK, named(key, "play", chunk), frozenset(), greedy
         )
-        now = _outcome(rollout, playing)
+        now = _outcome(env.spec, rollout, playing)
         sums = jax.tree.map(lambda old, new: old | new if old.dtype == bool else old + new, before, now)
         return chunk + 1, envs, hidden, playing & ~rollout.done.any(0), sums
 
@@ -93,11 +93,11 @@ def _levels(env: DeviceEnv, episodes: int, key: Key) -> tuple[Envs, Pool]:
     return envs, autoreset.generate(env, named(key, "levels"), envs, 1)
 
 
-def _outcome(rollout: Rollout, playing: Array) -> Outcome:
+def _outcome(spec: EnvSpec, rollout: Rollout, playing: Array) -> Outcome:
     """Of the episodes that are under way, ``playing`` [E], as far as the rollout goes."""
     step, now = rollout.step, playing & (jnp.cumsum(rollout.done, 0) - rollout.done == 0)
     achieved = None if step.achieved is None else (step.achieved & now[:, :, None]).any(0)
-    return Outcome(now.sum(0), (step.reward * now).sum(0), (step.success & now).any(0), achieved)
+    return Outcome(now.sum(0), (step.reward * now).sum(0), (spec.success(step) & now).any(0), achieved)
 
 
 def replay(env: DeviceEnv, start: PyTree, actions: Array, key: Key) -> PyTree:

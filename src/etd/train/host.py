@@ -42,6 +42,8 @@ class Stage:
         self.pool = Pool(env.id, self.spec, names, [number // half for _, number in names], stream, tell)
         self.waited = 0.0
         """seconds spent waiting for environments"""
+        self.played: dict[str, np.ndarray] = {}
+        """of the last rollout [S, T, N]: the number of each step's episode, and whether it ended it for being lost"""
 
     def begin(self, saved: Running) -> None:
         """Play every environment to where ``saved`` has it."""
@@ -85,6 +87,7 @@ class Stage:
                     hidden[:, part] = after
                     self._do(row["action"], part)
                     self.pool.step(group)
+        self.played = {name: rows.pop(name) for name in ("episode", "lost")}
         step = Transition(**{name: rows.pop(name, None) for name in Transition._fields})
         return hidden, Rollout(**rows, step=step)
 
@@ -101,6 +104,7 @@ class Stage:
         step = {name: self._pool(name)[:, part] for name in names}
         done = step["terminated"] | step["truncated"]
         step["next_obs"] = self._seen(part, np.ones_like(done), "next_obs")
+        step |= {"episode": self.running.episode[:, part], "lost": self._pool("lost")[:, part]}
         self._write(rows, step, part, t, steps)
         self.obs[:, part] = self._seen(part, done)
         for name in ("episode", "present"):
@@ -224,7 +228,7 @@ def play(
         for chunk in itertools.count():
             hidden, rollout = stage.rollout(act, one.minds.policy, hidden, np.asarray(draw(one.key, chunk)))
             for slot, book in enumerate(books):
-                book.enter(jax.tree.map(lambda leaf, n=slot: leaf[0, :, n], rollout))
+                book.enter(*jax.tree.map(lambda leaf, n=slot: leaf[0, :, n], (rollout, stage.played)))
             if all(len(book.found) >= share for book, share in zip(books, shares, strict=True)):
                 return [one for book, share in zip(books, shares, strict=True) for one in book.found[:share]]
     finally:
@@ -241,16 +245,17 @@ def _fresh(env: HostEnv, slots: int, trained: Running) -> Running:
 
 
 class _Book:
-    """Collects the finished episodes of one environment."""
+    """Collects the finished episodes of one environment; those lost with a worker are left out."""
 
     def __init__(self, spec: EnvSpec, seed: int, slot: int):
         self.spec, self.name = spec, ("play", seed, slot)
         self.parts: list[dict[str, np.ndarray]] = []
         self.found: list[Played] = []
 
-    def enter(self, rollout: Rollout) -> None:
+    def enter(self, rollout: Rollout, played: dict[str, np.ndarray]) -> None:
         """Some more steps, leaves [T, ...]."""
-        columns = {"action": rollout.action, "reward": rollout.step.reward, "success": rollout.step.success}
+        success = self.spec.success(rollout.step)
+        columns = {"action": rollout.action, "reward": rollout.step.reward, "success": success, **played}
         if rollout.step.achieved is not None:
             columns["achieved"] = rollout.step.achieved
         begin = 0
@@ -263,6 +268,9 @@ class _Book:
     def _finish(self) -> None:
         whole = {name: np.concatenate([part[name] for part in self.parts]) for name in self.parts[0]}
         self.parts = []
+        if whole["lost"][-1]:
+            return
         achieved = whole["achieved"][-1] if "achieved" in whole else np.zeros(0, bool)
-        seed, actions = episode_seed(*self.name, len(self.found)), to_env(whole["action"], self.spec.action)
+        seed = episode_seed(*self.name, int(whole["episode"][-1]))
+        actions = to_env(whole["action"], self.spec.action)
         self.found.append(Played(seed, actions, whole["reward"], bool(whole["success"][-1]), achieved))

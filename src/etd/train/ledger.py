@@ -53,7 +53,7 @@ def record(ledger: Ledger, spec: EnvSpec, rollout: Rollout, step: Array) -> tupl
     done = rollout.done
     visited, new = _first_visits(ledger.visited, rollout)
     sums = _episode_sums(ledger.running, rollout, new)
-    success = rollout.step.success
+    success = spec.success(rollout.step)
     finished = jnp.concatenate([sums, success[None].astype(jnp.float32)]).reshape(4, -1)
     recent = _append(ledger.recent, finished, done.reshape(-1))
     running = jnp.where(done[-1], 0.0, sums[:, -1])
@@ -67,12 +67,12 @@ def record(ledger: Ledger, spec: EnvSpec, rollout: Rollout, step: Array) -> tupl
     metrics = {
         "return": mean[0],
         "length": mean[1],
-        "success": mean[3],
         "states_per_episode": mean[2],
         "episodes": ledger.episodes,
         "states": _distinct(seen),
-        "first_success": first,
     }
+    if spec.can_succeed:
+        metrics |= {"success": mean[3], "first_success": first}
     if spec.achievements:
         rates = unlocked / jnp.maximum(ledger.episodes, 1)
         metrics["score"] = score(rates)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
@@ -11,9 +13,10 @@ from gymnasium import spaces  # noqa: E402
 from etd.core.errors import UserError  # noqa: E402
 from etd.core.types import Box, Discrete  # noqa: E402
 from etd.envs import host  # noqa: E402
+from etd.nets import trunks  # noqa: E402
 
 VECTOR = spaces.Box(-1.0, 1.0, (2,), np.float64)
-IMAGE = spaces.Box(0, 255, (32, 48, 3), np.uint8)
+IMAGE = spaces.Box(0, 255, (44, 48, 3), np.uint8)
 
 
 class Toy(gymnasium.Env):
@@ -45,7 +48,7 @@ def test_numbers_become_float32_and_images_stay() -> None:
     assert host.spec_of(counts, "x").kind == "vector"
     assert counts.reset(seed=0)[0].dtype == np.float32
     image = host.spec_of(toy(seen=IMAGE), "x")
-    assert (image.kind, image.obs_shape, image.obs_high) == ("pixels", (32, 48, 3), 255.0)
+    assert (image.kind, image.obs_shape, image.obs_high) == ("pixels", (44, 48, 3), 255.0)
 
 
 def test_actions_are_shifted_and_scaled() -> None:
@@ -102,6 +105,32 @@ def test_a_true_end_is_a_termination() -> None:
     assert end == (True, False)
 
 
+@pytest.mark.parametrize("side", [3, 7, 43, 44])
+def test_every_size_of_image_has_a_network(side) -> None:
+    spec = host.spec_of(toy(seen=spaces.Box(0, 255, (side, 60, 3), np.uint8)), "x")
+    assert spec.kind == ("pixels" if side == 44 else "grid")
+    trunk = nnx.eval_shape(lambda: trunks.trunk(spec, 8, "layer"))
+    seen = jax.ShapeDtypeStruct((2, side, 60, 3), np.uint8)
+    assert nnx.eval_shape(lambda net, obs: net(obs), trunk, seen).shape == (2, 8)
+
+
+def test_actions_are_within_bounds_in_their_own_type() -> None:
+    acts = spaces.Box(-0.1, 0.1, (1,), np.float64)
+    env = toy(acts=acts)
+    env.reset(seed=0)
+    for bound in (-0.1, 0.1):
+        assert acts.contains(env.step(np.float32([bound]))[4]["action"])
+
+
+def test_a_fall_is_no_success() -> None:
+    """Nothing tells whether an end is a good one."""
+    assert not host.spec_of(host.make("gymnasium:CartPole-v1"), "x").can_succeed
+
+
+def test_an_id_without_a_version_is_the_newest() -> None:
+    assert host.make("gymnasium:CartPole").max_steps == 500
+
+
 def test_a_module_can_be_named() -> None:
     pytest.importorskip("minigrid")
     env = host.make("gymnasium:etd.envs.minigrid.gym:etd/MiniGrid-DoorKey-5x5-v0", max_steps=50)
@@ -113,5 +142,7 @@ def test_what_cannot_be_made_is_said() -> None:
         host.make("gymnasium:Nothing-v0")
     with pytest.raises(UserError, match="cannot make 'nowhere:Thing-v0': No module named 'nowhere'"):
         host.make("gymnasium:nowhere:Thing-v0")
+    with pytest.raises(UserError, match="cannot make ':Thing-v0': Before a colon stands the module"):
+        host.make("gymnasium::Thing-v0")
     with pytest.raises(UserError, match="gymnasium:Toy-v0 draws no pictures"):
         toy().render()

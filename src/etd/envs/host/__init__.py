@@ -6,6 +6,7 @@ What every one of them keeps to, so that a pool of workers can step any of them:
   coordinates share one finite range;
 - ``terminated`` is the task's end alone; the environment itself says ``truncated`` after ``max_steps`` steps, an
   attribute;
+- where an episode that the task ends with a reward is a success, an attribute ``can_succeed`` is true;
 - ``render()`` gives an RGB picture without a display; where observations are vectors, nothing of OpenGL is set up
   before the first picture. It never changes what happens next.
 
@@ -27,6 +28,10 @@ from etd.core.types import Box, Discrete, EnvSpec
 
 if TYPE_CHECKING:
     import gymnasium
+
+
+PIXELS = 44
+"""Height and width that the network for pixels needs at least; a smaller image is taken for a grid of cells."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +131,19 @@ def spec_of(env: gymnasium.Env, name: str) -> EnvSpec:
             f"{name} acts in {acts}; only Discrete actions and vectors (Box) with finite bounds can be learnt. "
             "Wrap it so that it takes one of these."
         )
+    shape = tuple(seen.shape or ())
+    small = image and min(shape[:2]) < PIXELS
     return EnvSpec(
         name=name,
-        obs_shape=tuple(seen.shape or ()),
+        obs_shape=shape,
         obs_dtype=str(seen.dtype),
         obs_high=255.0 if image else 1.0,
         action=action,
         max_steps=int(env.get_wrapper_attr("max_steps")),
         shortest=1,
-        kind="pixels" if image else "vector",
+        kind="grid" if small else "pixels" if image else "vector",
         achievements=tuple(getattr(env, "achievements", ())),
+        can_succeed=bool(getattr(env.unwrapped, "can_succeed", False)),
     )
 
 

@@ -28,10 +28,13 @@ def make(name: str, max_steps: int | None = None, **options: Any) -> Adapted:
             warnings.simplefilter("ignore")  # on newer versions and missing render modes; what matters is said below
             env = gymnasium.make(id, max_steps, disable_env_checker=True, **_picture(id), **options)
     except (gymnasium.error.Error, ImportError) as error:
-        raise UserError(f"Gymnasium cannot make {id!r}: {str(error).rstrip('.')}.") from error
+        hint = ""
+        if isinstance(error, gymnasium.error.NameNotFound):
+            hint = " If a module of yours registers it, name that, too: gymnasium:MODULE:ID."
+        raise UserError(f"Gymnasium cannot make {id!r}: {str(error).rstrip('.?')}.{hint}") from error
     limit = max_steps or (env.spec and env.spec.max_episode_steps)
     if not limit:
-        raise UserError(f"{name} has no time limit. Register it with max_episode_steps, or give it max_steps.")
+        raise UserError(f"{name} has no time limit. Register it with max_episode_steps.")
     return Adapted(_acting(env), name, limit)
 
 
@@ -52,6 +55,9 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
         return self._typed(obs), info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        acts = self.action_space
+        if isinstance(acts, spaces.Box):  # what is within its bounds in float32 may not be in its own type
+            action = np.clip(np.asarray(action, acts.dtype), acts.low, acts.high)
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._typed(obs), float(reward), bool(terminated), bool(truncated), info
 
@@ -67,13 +73,23 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
 
 def _picture(id: str) -> dict[str, str]:
     """The render mode to ask for; where no pictures are declared there is none, and it may not be an argument."""
-    module, _, registered = id.rpartition(":")
-    if module:
+    module, colon, registered = id.rpartition(":")
+    if colon:
+        if not module:
+            raise gymnasium.error.Error("Before a colon stands the module that registers it")
         import_module(module)
+    if registered not in gymnasium.registry:
+        registered = _newest(registered)
     entry = gymnasium.spec(registered).entry_point
     kind = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
     modes = getattr(kind, "metadata", {}).get("render_modes", ())
     return {"render_mode": "rgb_array"} if "rgb_array" in modes else {}
+
+
+def _newest(id: str) -> str:
+    """Gymnasium makes the newest version of an id without one, but does not describe it."""
+    versions = [spec for spec in gymnasium.registry.values() if spec.id == f"{id}-v{spec.version}"]
+    return max(versions, key=lambda spec: spec.version or 0).id if versions else id
 
 
 def _acting(env: gymnasium.Env) -> gymnasium.Env:

@@ -37,6 +37,7 @@ class RobotEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """One task for the robot arm."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 80}  # noqa: RUF012  (Gymnasium's own declaration)
+    can_succeed = True
 
     def __init__(self, task: str) -> None:
         self.task = task

@@ -1,7 +1,7 @@
 """The parent's side: environments in worker processes that share memory with it.
 
-A worker that dies is replaced, with a warning; the episodes it played end, truncated, where they were last seen, and
-new ones begin. One that dies three times without finishing an episode in between ends the run.
+A worker that dies is replaced, with a warning; the episodes it was in the midst of end, truncated, where they were last
+seen, and new ones begin. One that dies three times without finishing an episode in between ends the run.
 """
 
 from __future__ import annotations
@@ -63,12 +63,21 @@ class Pool:
         tell: Callable[[str], None] = print,
     ):
         """``names`` [M]: seed and number of each environment; ``groups`` [M]: which group each is in."""
-        self.tell, self.rows = tell, len(names)
+        self.tell, self.rows, self.groups = tell, len(names), np.array(groups)
         size = Block(spec, self.rows, None).size
         shared = Path("/dev/shm")
         # A file without a name: it vanishes with the last process that has it open, however that ends.
         self.file = tempfile.TemporaryFile(dir=shared if shared.is_dir() else None)  # noqa: SIM115
         self.file.truncate(size)
+        if sys.platform == "linux":
+            try:
+                os.posix_fallocate(self.file.fileno(), 0, size)  # too little memory is met now, not in a worker
+            except OSError as error:
+                self.file.close()
+                raise UserError(
+                    f"{self.rows} environments of {env} need {size / 2**20:,.0f} MiB of shared memory; {shared} has "
+                    "less. In Docker, --shm-size sets it."
+                ) from error
         self.block = Block(spec, self.rows, mmap.mmap(self.file.fileno(), size))
         places = [Place(row, group, *name) for row, (name, group) in enumerate(zip(names, groups, strict=True))]
         # Row by row, group by group, to one worker after the other: every worker has a share of every group.
@@ -97,6 +106,7 @@ class Pool:
 
     def step(self, group: int) -> None:
         """Let a group do its actions; returns at once."""
+        self.block.acted[self.groups == group] = False
         for worker in self.workers:
             worker.tell("step", group)
 
@@ -139,6 +149,8 @@ class Pool:
 
     def close(self) -> None:
         for worker in self.workers:
+            worker.line.close()
+        for worker in self.workers:
             worker.end()
         self.file.close()
 
@@ -161,6 +173,7 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 pass_fds=[theirs.fileno(), memory],
+                start_new_session=True,  # a signal to the parent's group is not for it
                 env={**os.environ, **ALONE, "PYTHONPATH": _search_path()},
             )
         self.line = Connection(ours.detach())
@@ -189,17 +202,21 @@ class Worker:
                 self.unanswered.popleft()
             return said
         except (EOFError, OSError):
-            code = self.process.wait()
+            code = self._gone()
             return f"killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
 
     def end(self) -> None:
         """It ends by itself when the line closes; if it is stuck, it is killed."""
         self.line.close()
+        self._gone()
+
+    def _gone(self) -> int:
+        """Its exit status."""
         try:
-            self.process.wait(timeout=2)
+            return self.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            return self.process.wait()
 
 
 def _search_path() -> str:

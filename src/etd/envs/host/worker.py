@@ -1,8 +1,11 @@
 """The child's side of the pool: a process that steps some environments in shared memory, told what to do by a pipe.
 
 It is an interpreter of its own that calls ``main``, not a ``multiprocessing`` process, which would run the user's
-script again. It ignores Ctrl-C, which is the parent's to handle, and ends when the parent does: the pipe closes, and on
-Linux the kernel kills it, also in the midst of a step.
+script again. It ignores Ctrl-C and SIGTERM, which are the parent's to handle, and ends when the parent does: the pipe
+closes, and on Linux the kernel kills it, also in the midst of a step.
+
+When one dies, what it had done of a group's step stands, and the next one does the rest: ``acted`` and ``fresh`` say
+where it was.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import signal
 import sys
 import traceback
 import zlib
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -67,6 +71,12 @@ class Block:
     """[M, K] bool"""
     episode: np.ndarray
     """[M] int32: which one each plays, counted from 0"""
+    acted: np.ndarray
+    """[M] bool: the step that the group was last told to do is done"""
+    fresh: np.ndarray
+    """[M] bool: the episode is at its start, so that a reset leads to it"""
+    lost: np.ndarray
+    """[M] bool: the last step did nothing but end an episode that was lost"""
 
     def __init__(self, spec: EnvSpec, rows: int, memory: mmap.mmap | None):
         """Without ``memory``, only to learn the ``size`` in bytes."""
@@ -81,6 +91,9 @@ class Block:
             "present": (np.uint32, ()),
             "achieved": (np.bool_, (len(spec.achievements),)),
             "episode": (np.int32, ()),
+            "acted": (np.bool_, ()),
+            "fresh": (np.bool_, ()),
+            "lost": (np.bool_, ()),
         }
         self.size = 0
         for name, (dtype, shape) in fields.items():
@@ -109,15 +122,23 @@ class Stepper:
 
         self.orders, self.block = orders, block
         self.envs = {place.row: host.make(orders.env) for place in orders.places}
-        self.lost = {place.row for place in orders.places} if orders.revived else set()
+        self.lost: set[int] = set()
+        for place in orders.places if orders.revived else ():
+            if block.fresh[place.row]:
+                self.reset(place)
+            else:
+                self.lost.add(place.row)
 
     def begin(self, past: dict[int, tuple[np.ndarray, int]]) -> int:
         """Start the episodes that ``block.episode`` names. ``past`` has what was done in some of them, [t, ...], and
         the fingerprint of what was then seen: do it again. How many were not seen again: their episodes are lost."""
+        self.lost = set()
         for place in self.orders.places:
             self.reset(place)
-            if place.row in past and place.row not in self.lost and not self.replay(place.row, *past[place.row]):
-                self.lost.add(place.row)
+            if place.row in past:
+                self.block.fresh[place.row] = False
+                if not self.replay(place.row, *past[place.row]):
+                    self.lost.add(place.row)
         return len(self.lost)
 
     def replay(self, row: int, actions: np.ndarray, seen: int) -> bool:
@@ -134,32 +155,35 @@ class Stepper:
 
     def advance(self, place: Place) -> int:
         block, row = self.block, place.row
-        if row in self.lost:  # its episode died with the last worker: it ends where it was last seen
+        if block.acted[row]:  # by a worker that died after it
+            return 0
+        block.lost[row] = row in self.lost
+        if block.lost[row]:  # the episode died with its worker: it ends where it was last seen
             self.lost.discard(row)
             block.next_obs[row], block.fingerprint[row] = block.obs[row], block.present[row]
             block.reward[row], block.terminated[row], block.truncated[row] = 0, False, True
-            self.next_episode(place)
-            return 0
-        obs, reward, terminated, truncated, info = self.envs[row].step(self.action(block.action[row]))
-        block.next_obs[row] = obs
-        block.fingerprint[row] = fingerprint(block.next_obs[row])
-        block.reward[row], block.terminated[row], block.truncated[row] = reward, terminated, truncated
-        if self.orders.spec.achievements:
-            block.achieved[row] = info["achieved"]
-        if terminated or truncated:
-            self.next_episode(place)
-            return 1
-        block.obs[row], block.present[row] = block.next_obs[row], block.fingerprint[row]
-        return 0
-
-    def next_episode(self, place: Place) -> None:
-        self.block.episode[place.row] += 1
-        self.reset(place)
+        else:
+            obs, reward, terminated, truncated, info = self.envs[row].step(self.action(block.action[row]))
+            block.next_obs[row] = obs
+            block.fingerprint[row] = fingerprint(block.next_obs[row])
+            block.reward[row], block.terminated[row], block.truncated[row] = reward, terminated, truncated
+            if self.orders.spec.achievements:
+                block.achieved[row] = info["achieved"]
+        done = bool(block.terminated[row] | block.truncated[row])
+        if done:
+            block.episode[row] += 1
+        else:
+            block.obs[row], block.present[row] = block.next_obs[row], block.fingerprint[row]
+        block.fresh[row], block.acted[row] = done, True
+        if done:
+            self.reset(place)
+        return int(done and not block.lost[row])
 
     def reset(self, place: Place) -> None:
         name = (self.orders.stream, place.seed, place.number, int(self.block.episode[place.row]))
         obs, _ = self.envs[place.row].reset(seed=episode_seed(*name))
         self.see(place.row, obs)
+        self.block.fresh[place.row] = True
 
     def see(self, row: int, obs: np.ndarray) -> None:
         self.block.obs[row] = obs
@@ -172,21 +196,45 @@ class Stepper:
 
 def main(pipe: int, memory: int, parent: int) -> None:
     """Answer commands until the pipe closes. What goes wrong in an environment is sent home as its traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.SIG_IGN)
     _die_with(parent)
     line = Connection(pipe)
+    orders: Any = _receive(line)
+    if orders is None:
+        return
+    stepper = None
     try:
-        orders: Orders = line.recv()
         size = Block(orders.spec, orders.rows, None).size
         stepper = Stepper(orders, Block(orders.spec, orders.rows, mmap.mmap(memory, size)))
-        line.send(0)
-        while True:
-            command, argument = line.recv()
-            line.send(getattr(stepper, command)(argument))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
+        answer = 0
+        while _send(line, answer) and (message := _receive(line)):
+            command, argument = message
+            answer = getattr(stepper, command)(argument)
     except BaseException:
-        line.send(traceback.format_exc())
+        _send(line, traceback.format_exc())
+    line.close()
+    for env in stepper.envs.values() if stepper else ():
+        with suppress(Exception):
+            env.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # whatever threads an environment has left running
+
+
+def _send(line: Connection, answer: int | str) -> bool:
+    """Whether somebody listens."""
+    with suppress(OSError):
+        line.send(answer)
+        return True
+    return False
+
+
+def _receive(line: Connection) -> Any:
+    """What comes next, or None if nobody is there to send anything."""
+    with suppress(EOFError, OSError):
+        return line.recv()
+    return None
 
 
 def _die_with(parent: int) -> None:
