@@ -16,7 +16,8 @@ from PIL import Image
 
 from etd import cli
 from etd.core.errors import UserError
-from etd.lab import report, session, statistics
+from etd.lab import presets, report, session, statistics
+from etd.lab.fields import override, to_dict
 from etd.lab.report import Judged
 from etd.lab.store import Run
 
@@ -106,8 +107,12 @@ def test_frozen_seed_is_said(logged, tmp_path: Path) -> None:
     assert Page(report.write([run.path], tmp_path / "page.html")).cell("seeds") == "2 (not finite, frozen: 1)"
 
 
-def test_command_makes_the_same_experiment(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mixture", ["", "etd + 0.123456789*rnd*count"])
+def test_command_makes_the_same_experiment(trained: Path, monkeypatch: pytest.MonkeyPatch, mixture: str) -> None:
     run, asked = Run.open(trained), {}
+    if mixture:
+        mixed = override(presets.choose("MiniGrid-DoorKey-8x8-v0", mixture), "bonus.terms.1.factors.0.epochs=3")
+        run = Run(trained, {**run.record, "experiment": to_dict(mixed)})
 
     def train(**given: Any) -> Run:
         asked.update(given)
@@ -215,6 +220,10 @@ def test_unequal_training_is_said(logged, tmp_path: Path) -> None:
     runs = [logged(np.zeros((2, 3)), "a", "rnd"), logged(np.zeros((2, 2)), "b", "etd")]
     page = Page(report.write([run.path for run in runs], tmp_path / "page.html"))
     assert "Not all methods were trained for equally many steps on DoorKey-8x8-v0." in page.text
+    assert "seeds with a finished episode" not in page.text
+    runs.append(logged(np.zeros((3, 2)), "c", "count"))
+    page = Page(report.write([run.path for run in runs], tmp_path / "page.html"))
+    assert "Trainings have from 2 to 3 seeds with a finished episode." in page.text
 
 
 def test_claims_are_judged_in_words_and_colour(logged, tmp_path: Path) -> None:

@@ -23,6 +23,12 @@ def tables(study: Study) -> str:
         over_tasks = f"<h2>Over all tasks</h2>\n<p>{escape(str(error))}.</p>"
     uneven = ", ".join(page.task(task) for task in study.tasks if statistics.uneven(study, task))
     warning = page.note(f"Not all methods were trained for equally many steps on {uneven}.") if uneven else ""
+    counts = {int(np.isfinite(statistics.final(curve)).sum()) for curve in study.returns.values()} - {0}
+    if len(counts) > 1:
+        warning += page.note(
+            f"Trainings have from {min(counts)} to {max(counts)} seeds with a finished episode. Over several tasks a "
+            "method counts with as many seeds of each as it has of the task where it has fewest."
+        )
     return f"{_steps(study)}\n{over_tasks}\n{warning}"
 
 

@@ -80,6 +80,9 @@ def _differences(base: Any, value: Any, where: str = "") -> list[tuple[str, Any]
         old, new, path = getattr(base, f.name), getattr(value, f.name), f"{where}{f.name}"
         if is_dataclass(new):
             found += _differences(old, new, f"{path}.")
+        elif isinstance(new, tuple) and all(map(is_dataclass, (*old, *new))) and len(old) == len(new):
+            for index, pair in enumerate(zip(old, new, strict=True)):
+                found += _differences(*pair, f"{path}.{index}.")
         elif old != new:
             found.append((path, new))
     return found
