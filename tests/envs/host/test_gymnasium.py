@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -135,6 +137,14 @@ def test_a_module_can_be_named() -> None:
     pytest.importorskip("minigrid")
     env = host.make("gymnasium:etd.envs.minigrid.gym:etd/MiniGrid-DoorKey-5x5-v0", max_steps=50)
     assert host.spec_of(env, "x").obs_shape == (7, 7, 3)
+
+
+def test_a_missing_package_for_pictures_is_said(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    env = host.make("gymnasium:CartPole-v1")
+    env.reset(seed=0)
+    with pytest.raises(UserError, match="gymnasium:CartPole-v1 cannot be drawn: pygame is not installed"):
+        env.render()
 
 
 def test_what_cannot_be_made_is_said() -> None:

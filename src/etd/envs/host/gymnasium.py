@@ -65,7 +65,10 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
         if self.env.render_mode != "rgb_array":
             raise UserError(f"{self.name} draws no pictures: it has no render mode rgb_array.")
         with drawing(self.name):
-            return np.asarray(self.env.render(), np.uint8)
+            try:
+                return np.asarray(self.env.render(), np.uint8)
+            except gymnasium.error.DependencyNotInstalled as error:
+                raise UserError(f"{self.name} cannot be drawn: {str(error).rstrip('.')}.") from error
 
     def _typed(self, obs: Any) -> np.ndarray:
         return np.asarray(obs, self.observation_space.dtype)

@@ -34,6 +34,8 @@ def drawing(name: str) -> Iterator[None]:
     """What goes wrong in here is OpenGL; say so."""
     try:
         yield
+    except UserError:  # which says what else it is
+        raise
     except Exception as error:  # each package has its own kinds, down to AttributeError on a library that is not there
         raise UserError(
             f"{name} cannot be drawn: OpenGL without a display failed ({type(error).__name__}: {error}). "
