@@ -12,6 +12,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
+from etd.core.errors import UserError
 from etd.lab import figures, reproduce
 from etd.lab.fields import override
 from etd.lab.presets import choose
@@ -31,6 +32,12 @@ def trainers() -> list[int]:
         except OSError:  # it ended meanwhile
             continue
     return found
+
+
+def test_an_address_that_is_none_gets_a_sentence():
+    pytest.importorskip("ray")
+    with pytest.raises(UserError, match="No Ray cluster answers at 'foo'"):
+        list(reproduce._on_cluster([], "foo"))
 
 
 @pytest.mark.slow

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
+from threading import Thread
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,7 +22,7 @@ from etd.cli import main
 from etd.core.errors import UserError
 from etd.envs import wanting
 from etd.lab import figures, reproduce, session
-from etd.lab.fields import check, override
+from etd.lab.fields import check, override, to_dict
 from etd.lab.presets import choose
 from etd.lab.store import Run
 from tests.lab.conftest import SMALL
@@ -199,13 +208,155 @@ def test_a_budget_stops_cleanly_and_says_what_is_left(tiny, tmp_path, capsys):
     assert Run.open(tmp_path / "runs" / "Empty" / "etd").metrics()["step"].max() == 64
 
 
-def test_other_settings_in_the_way_are_refused(tiny, tmp_path, capsys):
+def test_a_budget_too_short_to_begin_begins_nothing(tiny, tmp_path, capsys):
+    """Compiling alone takes longer, so that the budget would be overdrawn."""
+    main(["reproduce", tiny, "--out", str(tmp_path / "runs"), "--budget", "0.2"])
+    said = capsys.readouterr().out
+    assert "Nothing has run yet" in said
+    assert "Left: Empty/etd, Empty again/etd" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_other_settings_in_the_way_are_refused_before_any_cell_trains(tiny, tmp_path, capsys):
     out = tmp_path / "runs"
-    main(["reproduce", tiny, "--out", str(out), "--only", "Empty/*", "--steps", "64"])
-    record = out / "Empty" / "etd" / "run.json"
+    main(["reproduce", tiny, "--out", str(out), "--only", "Empty again/*", "--steps", "64"])
+    record = out / "Empty-again" / "etd" / "run.json"
     data = json.loads(record.read_text())
     data["experiment"]["ppo"]["entropy"] = 0.5
     record.write_text(json.dumps(data))
+    assert "other settings" in refused(capsys, tiny, "--out", str(out))
+    assert not (out / "Empty").exists()
+
+
+def refused(capsys, *args):
+    """The sentence that a mistaken command prints."""
     with pytest.raises(SystemExit):
-        main(["reproduce", tiny, "--out", str(out), "--only", "Empty/*"])
-    assert "other settings" in capsys.readouterr().err
+        main(["reproduce", *args])
+    return capsys.readouterr().err
+
+
+def test_a_kept_copy_is_drawn_but_never_trained(tiny, tmp_path, capsys):
+    kept = tmp_path / "kept"
+    start = [tiny, "--out", str(tmp_path / "runs"), "--only", "Empty again/*", "--steps", "64", "--keep"]
+    main(["reproduce", *start, str(kept)])
+    rows = (kept / "Empty-again" / "etd" / "metrics.csv").read_bytes()
+    said = refused(capsys, tiny, "--out", str(kept))
+    assert str(kept / "Empty-again" / "etd") in said
+    assert "Choose another --out" in said
+    assert not (kept / "Empty").exists()
+    (kept / "tiny.html").unlink()
+    main(["reproduce", tiny, "--out", str(kept), "--budget", "0"])
+    assert (kept / "tiny.html").exists()
+    assert (kept / "Empty-again" / "etd" / "metrics.csv").read_bytes() == rows
+
+    assert "the run itself" in refused(capsys, *start, str(tmp_path / "runs"))
+    said = refused(capsys, tiny, "--out", str(kept), "--only", "Empty again/*", "--steps", "64", "--seeds", "3")
+    assert "done with 2 seeds, not 3" in said
+
+
+def test_without_a_checkpoint_a_run_is_at_its_beginning(tiny, tmp_path):
+    main(["reproduce", tiny, "--out", str(tmp_path), "--only", "Empty/*", "--steps", "64"])
+    assert reproduce.plan(tiny, tmp_path)[0].steps == 64
+    for file in (tmp_path / "Empty" / "etd" / "checkpoints").iterdir():
+        file.unlink()
+    assert reproduce.plan(tiny, tmp_path)[0].steps == 0
+
+
+def test_a_file_is_no_place_for_runs(tiny, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert "is a file" in refused(capsys, tiny, "--out", str(tmp_path / "file"))
+
+
+def test_a_cluster_is_given_whole_paths(tiny, tmp_path, monkeypatch):
+    """Its workers have other working directories."""
+    asked: list[str] = []
+    monkeypatch.setattr(reproduce, "_on_cluster", lambda work, _: iter(asked.extend(path for path, *_ in work) or ()))
+    monkeypatch.chdir(tmp_path)
+    reproduce.run(reproduce.plan(tiny, Path("runs")), cluster="auto")
+    assert asked == [str(tmp_path / "runs" / task / "etd") for task in ("Empty", "Empty-again")]
+
+
+@pytest.fixture
+def long(tiny, monkeypatch):
+    """Three cells that would train for hours."""
+    experiment = replace(figures.cells(tiny)[0].experiment, steps=64 * 10**6)
+    cells = [figures.Cell(f"Empty {k}", "etd", experiment) for k in range(3)]
+    monkeypatch.setitem(figures.FIGURES, "long", ("Three cells", lambda: cells))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    return "long"
+
+
+def begun(out):
+    """The runs that have logged something."""
+    return [file.parent for file in sorted(out.glob("*/etd/metrics.csv")) if len(file.read_text().splitlines()) > 4]
+
+
+def until(condition):
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it never came")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_asked_to_stop_no_further_cell_begins(long, tmp_path, capsys, workers):
+    def ask():
+        until(lambda: len(begun(tmp_path)) == workers)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asker = Thread(target=ask)
+    asker.start()
+    main(["reproduce", long, "--out", str(tmp_path), "--workers", str(workers)])
+    asker.join()
+    assert "Left: Empty 0/etd, Empty 1/etd, Empty 2/etd" in capsys.readouterr().out
+    assert (tmp_path / "long.html").exists()
+    runs = [Run.open(path) for path in begun(tmp_path)]
+    assert len(runs) == workers == len(list(tmp_path.glob("Empty*")))
+    for run in runs:
+        assert int(run.checkpoints()[0].stem) == run.metrics()["iteration"].max()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced(tiny, long, tmp_path):
+    """The other worker's cell is cut as well; both reach the same end."""
+    places = reproduce.plan(tiny, tmp_path, steps=64 * 100)
+    killed: list[int] = []
+
+    def kill():
+        until(lambda: begun(tmp_path))
+        killed.append(multiprocessing.active_children()[0].pid)
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = Thread(target=kill)
+    killer.start()
+    places = reproduce.run(places, workers=2)
+    killer.join()
+    assert killed
+    assert all(place.done for place in places)
+    one, two = (Run.open(place.path).metrics() for place in places)
+    np.testing.assert_array_equal(one["iteration"], np.repeat(np.arange(1, 101), 2))
+    np.testing.assert_array_equal(one["bonus_mean"], two["bonus_mean"])
+
+
+def test_workers_killed_again_and_again_end_it_with_a_sentence(monkeypatch):
+    monkeypatch.setattr(reproduce, "_in_worker", os._exit)  # what a machine without memory does to each
+    with pytest.raises(UserError, match="killed 4 times"):
+        list(reproduce._side_by_side([(1,)], 1, 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's doing, on Linux")
+def test_workers_end_with_a_killed_parent(long, tmp_path):
+    experiment = to_dict(figures.cells(long)[0].experiment)
+    work = [(str(tmp_path / name / "etd"), experiment, None, True, True) for name in "ab"]
+    code = f"from etd.lab import reproduce; list(reproduce._side_by_side({work!r}, 2, 1))"
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    until(lambda: len(begun(tmp_path)) == 2)
+    parent.kill()
+    parent.wait()
+    time.sleep(0.5)
+    before = [(path / "metrics.csv").stat().st_size for path in begun(tmp_path)]
+    time.sleep(1)
+    assert [(path / "metrics.csv").stat().st_size for path in begun(tmp_path)] == before

@@ -106,6 +106,72 @@ def test_rewinding_drops_later_rows_and_a_torn_line(run):
     assert set(run.metrics()["iteration"]) == {1, 2, 3}
 
 
+@pytest.mark.parametrize("left", ["", "iteration,se", "1,3,1,0.5\r\n2,3,1,0.5\r\n"])
+def test_a_log_without_a_header_is_begun_anew(run, left):
+    """As a full disk may leave it."""
+    run.metrics_file.write_text(left)
+    assert run.metrics() == {}
+    run.rewind(3)
+    run.log([{"iteration": 4, "seed": 3, "return": 0.5}])
+    assert run.metrics() == {"iteration": [4], "seed": [3], "return": [0.5]}
+
+
+@pytest.mark.parametrize("torn", ["6,3", "6,3,1,-", "6,3,1,2e-", "whole"])
+def test_a_torn_last_row_is_not_read(run, torn, tmp_path):
+    before, text = run.metrics(), run.metrics_file.read_text()
+    with run.metrics_file.open("a") as file:
+        file.write(text.splitlines()[-1][:-1] if torn == "whole" else torn)  # the last digit is lost, or more
+    np.testing.assert_equal(run.metrics(), before)
+    np.testing.assert_equal(run.keep(tmp_path / "kept").metrics(), before)
+
+
+def test_the_first_rows_decide_the_columns(tmp_path, run):
+    other = Run.create(tmp_path / "other", run.experiment)
+    other.log([{"iteration": 1, "seed": 3, "return": 0.5}])
+    other.log([{"iteration": 2, "more": 7, "seed": 3}])
+    np.testing.assert_equal(other.metrics(), {"iteration": [1, 2], "seed": [3, 3], "return": [0.5, np.nan]})
+
+
+def test_killed_after_a_checkpoint_a_run_has_its_row(trained, tmp_path, monkeypatch):
+    """Every checkpoint finds its iteration logged, so that no row is missing after a resume."""
+    whole, save = Run.open(trained), Run.save
+
+    def killed(run, state, iteration):
+        save(run, state, iteration)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "SAVE_EVERY", -1.0)
+    monkeypatch.setattr(Run, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        session.train(experiment=whole.experiment, out=tmp_path / "cut", quiet=True)
+    monkeypatch.undo()
+    np.testing.assert_equal(without_wall(session.resume(tmp_path / "cut", quiet=True)), without_wall(whole))
+
+
+def test_a_directory_that_holds_no_run_is_no_obstacle(tmp_path, run):
+    """A process may be killed after it made the directories."""
+    (tmp_path / "begun" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "begun" / "run.json.part").touch()
+    assert Run.create(tmp_path / "begun", run.experiment).experiment == run.experiment
+    (tmp_path / "rest").mkdir()
+    shutil.copy(run.metrics_file, tmp_path / "rest")
+    with pytest.raises(UserError, match="already exists"):
+        Run.create(tmp_path / "rest", run.experiment)
+    with pytest.raises(UserError, match="a file is in its way"):
+        Run.create(tmp_path / "rest" / "metrics.csv", run.experiment)
+
+
+def test_a_kept_copy_cannot_be_gone_on_with(run, tmp_path):
+    kept = run.keep(tmp_path / "kept")
+    rows = kept.metrics_file.read_bytes()
+    with pytest.raises(UserError, match=r"kept copy.*another --out"):
+        session.resume(kept.path, steps=10_000)
+    assert kept.metrics_file.read_bytes() == rows
+    with pytest.raises(UserError, match="the run itself"):
+        run.keep(run.path)
+    assert Run.open(kept.path).experiment == run.experiment
+
+
 def test_an_existing_run_is_refused_unless_told(run):
     with pytest.raises(UserError, match="already exists"):
         Run.create(run.path, run.experiment)

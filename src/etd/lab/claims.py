@@ -2,7 +2,8 @@
 
 A claim is judged by interquartile means over seeds: of the final return, or of the return averaged over training, which
 rewards learning early. A claim about many trainings of which some are missing or unfinished fails as soon as one of the
-others speaks against it, and until then "holds so far"; without any it is "not run".
+others speaks against it, and until then "holds so far"; without any it is "not run". Only trainings in the figure's own
+environments that went as far as the figure does are judged; one in which no episode ever finished is missing, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from etd.lab import plot
+from etd.lab import figures, statistics
+from etd.lab.curves import Curves, Floats, by_seed
 from etd.lab.figures import EIGHT, NOISY
 from etd.lab.report import Judged
 from etd.lab.store import Run
@@ -50,7 +52,9 @@ class Claim:
 def judge(figure: str, runs: Runs) -> list[Judged]:
     """The figure's claims against what has run."""
     verdicts = []
-    for claim in CLAIMS.get(figure, []):
+    claims = CLAIMS.get(figure, [])
+    runs = _whole(figure, runs) if claims else {}
+    for claim in claims:
         try:
             holds, ours, whole = claim.judge(runs)
         except KeyError as error:
@@ -60,18 +64,31 @@ def judge(figure: str, runs: Runs) -> list[Judged]:
     return verdicts
 
 
+def _whole(figure: str, runs: Runs) -> Runs:
+    """The runs that the claims speak of: neither --quick nor shortened ones, nor those without a return."""
+    chosen = {}
+    for cell in figures.cells(figure):
+        run, wanted = runs.get((cell.task, cell.method)), cell.experiment
+        if run is not None and run.experiment.env.id == wanted.env.id:
+            curve = by_seed(run, "return")
+            far = curve.steps.max(initial=0) >= wanted.iterations * wanted.steps_per_iteration
+            if far and np.isfinite(curve.values).any():
+                chosen[cell.task, cell.method] = run
+    return chosen
+
+
 def final(run: Run) -> float:
     """Interquartile mean over seeds of the last return."""
-    return _middle(plot.by_seed(run, "return").values[:, -1])
+    return _middle(run, statistics.final)
 
 
 def average(run: Run) -> float:
-    """Interquartile mean over seeds of the return averaged over training; no finished episode counts as 0."""
-    return _middle(np.nan_to_num(plot.by_seed(run, "return").values).mean(1))
+    """Interquartile mean over seeds of the return averaged over training."""
+    return _middle(run, statistics.average)
 
 
-def _middle(values: np.ndarray) -> float:
-    return float(plot.centre(values[:, None])[0])
+def _middle(run: Run, measure: Callable[[Curves], Floats]) -> float:
+    return statistics.middle(measure(by_seed(run, "return")))
 
 
 def _below(method: str, tasks: tuple[str, ...], limit: float) -> Judge:
@@ -123,36 +140,38 @@ def _of(count: int, every: int, what: str) -> str:
 
 
 def _close(task: str, methods: tuple[str, ...], within: float) -> Judge:
-    """The methods' average returns lie within ``within`` of each other."""
+    """The methods' average returns lie within ``within`` of each other, and not because none of them learns."""
 
     def judge(runs: Runs) -> Finding:
         values = {method: average(runs[task, method]) for method in methods}
-        said = ", ".join(f"{method} {value:.2f}" for method, value in values.items())
-        return Finding(max(values.values()) - min(values.values()) <= within, f"average return: {said}")
+        said = "average return: " + ", ".join(f"{method} {value:.2f}" for method, value in values.items())
+        if max(final(runs[task, method]) for method in methods) <= NOT_LEARNED:
+            return Finding(False, f"{said}; none of them learns")
+        return Finding(max(values.values()) - min(values.values()) <= within, said)
 
     return judge
 
 
 def _twice_as_fast(task: str, method: str, other: str, level: float) -> Judge:
-    """Median steps to a return of ``level``: the other needs 1.5 times as many at least."""
+    """Median steps to a return of ``level``: the other needs 1.5 times as many at least. Of one that does not get there
+    it is known only that it needs more than were run."""
 
     def judge(runs: Runs) -> Finding:
-        ours, theirs = (_steps_to(runs[task, name], level) for name in (method, other))
-        words = f"return {level} after {_say(ours)} against {_say(theirs)}"
-        return Finding(bool(theirs >= 1.5 * ours and np.isfinite(ours)), words)
+        (ours, end), (theirs, their_end) = (_steps_to(runs[task, name], level) for name in (method, other))
+        words = f"return {level} after {_say(ours, end)} against {_say(theirs, their_end)}"
+        return Finding(bool(np.isfinite(ours) and min(theirs, their_end) >= 1.5 * ours), words)
 
     return judge
 
 
-def _steps_to(run: Run, level: float) -> float:
-    """Median over seeds; infinite if half of them do not get there."""
-    _, steps, values = plot.by_seed(run, "return")
-    firsts = [steps[(row >= level).argmax()] if (row >= level).any() else np.inf for row in values]
-    return float(np.median(firsts))
+def _steps_to(run: Run, level: float) -> tuple[float, float]:
+    """Median over seeds, infinite if half of them do not get there; and the last step."""
+    curve = by_seed(run, "return")
+    return float(np.median(statistics.first(curve, level))), float(curve.steps[-1])
 
 
-def _say(steps: float) -> str:
-    return f"{steps / 1e6:.1f} M steps" if np.isfinite(steps) else "more steps than were run"
+def _say(steps: float, last: float) -> str:
+    return f"{steps / 1e6:.1f} M steps" if np.isfinite(steps) else f"more than the {last / 1e6:.1f} M steps run"
 
 
 _RIVALS = ("deir", "noveld", "e3b", "ec", "ngu", "rnd", "count", "none")

@@ -7,9 +7,12 @@ on one device, or as a Ray task on a cluster; a worker that is lost is started a
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from fnmatch import fnmatch
 from importlib import import_module
@@ -39,6 +42,8 @@ HOSTED = {"Crafter": 700.0, "MiniWorld": 1_000.0, "dmc": 6_500.0, "metaworld": 2
 """Steps per second that each worker makes in an environment of the host."""
 COMPILE = {"cpu": 30.0, "gpu": 60.0}
 """Seconds."""
+LOSSES = 3
+"""So often new worker processes take the place of killed ones."""
 
 
 class Place(NamedTuple):
@@ -71,6 +76,8 @@ def plan(
     """The figure's cells, or those that a pattern TASK/METHOD of ``only`` matches, and how far each is; ``assignments``
     override fields of all their experiments."""
     cells = figures.cells(figure)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file, not a directory for runs. Choose another --out.")
     chosen = [cell for cell in cells if not only or any(_matches(cell, pattern) for pattern in only)]
     if not chosen:
         names = ", ".join(cell.name for cell in cells[:4])
@@ -85,7 +92,10 @@ def plan(
             experiment = override(experiment, assignment)
         cell = replace(cell, experiment=check(experiment))
         path = out / cell.task.replace(" ", "-").replace("(", "").replace(")", "") / cell.method.replace("+", "-")
-        places.append(Place(cell, path, _steps(path)))
+        place = Place(cell, path, _steps(path))
+        if seeds is not None and place.done and (there := Run.open(path).experiment.seeds) != seeds:
+            raise UserError(f"{path} is done with {there} seeds, not {seeds}. Choose another --out, or omit --seeds.")
+        places.append(place)
     return places
 
 
@@ -95,14 +105,14 @@ def _matches(cell: Cell, pattern: str) -> bool:
 
 
 def _steps(path: Path) -> int:
-    """How far the run at ``path`` is; a checkpoint counts, logged rows after it do not."""
+    """How far the run at ``path`` is; a checkpoint counts, logged rows after it or without any do not."""
     if not (path / "run.json").exists():
         return 0
     run = Run.open(path)
     newest = next(iter(run.checkpoints()), None)
     if newest is not None:
         return int(newest.stem) * run.experiment.steps_per_iteration
-    table = run.metrics()  # a kept copy has no checkpoints
+    table = run.metrics() if run.kept else {}
     return int(table["step"].max()) if table else 0
 
 
@@ -110,9 +120,13 @@ def estimate(place: Place, seen: float | None = None) -> float:
     """Seconds left for a cell on this device, by the rate ``seen`` in steps/s of all seeds, else by RATES."""
     if place.done:
         return 0.0
+    return _seconds(place.cell.experiment, place.goal - place.steps, seen)
+
+
+def _seconds(experiment: Experiment, steps: int, seen: float | None = None) -> float:
+    """For compiling and so many steps per seed."""
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
-    experiment = place.cell.experiment
-    return COMPILE[platform] + (place.goal - place.steps) * experiment.seeds / (seen or _rate(experiment, platform))
+    return COMPILE[platform] + steps * experiment.seeds / (seen or _rate(experiment, platform))
 
 
 def _rate(experiment: Experiment, platform: str) -> float:
@@ -163,44 +177,56 @@ def run(
     cluster: str | None = None,
     quick: bool = False,
 ) -> list[Place]:
-    """Train what is not done; the places afterwards. ``budget`` in minutes, after which every cell is checkpointed."""
+    """Train what is not done; the places afterwards. ``budget`` in minutes, after which every cell is checkpointed, as
+    it is after Ctrl-C or SIGTERM. What is in a cell's way is said before any is trained; a budget of 0 trains none."""
     deadline = None if budget is None else time.time() + 60 * budget
     todo = [place for place in places if not place.done]
-    if workers > 1 or cluster is not None:  # longest first, so that none is left to train alone at the end
+    if budget is None or budget > 0:
+        for place in todo:
+            _refuse(place)
+    alone = workers == 1 and cluster is None
+    if not alone:  # longest first, so that none is left to train alone at the end
         todo.sort(key=lambda place: (place.steps - place.goal) * place.cell.experiment.seeds)
     console = Console(highlight=False)
-    work = [(str(place.path), to_dict(place.cell.experiment), deadline, quick) for place in todo]
-    if cluster is not None:
-        finished = _on_cluster(work, cluster)
-    elif workers > 1:
+    how = (deadline, quick, quick or not alone)
+    # Absolute, for a worker of a cluster is in another directory.
+    work = [(str(place.path.absolute()), to_dict(place.cell.experiment), *how) for place in todo]
+    if alone:
+        finished = _in_turn(work)
+    elif cluster is None:
         finished = _side_by_side(work, workers, None if quick else 1)
     else:
-        finished = ((index, train(*job, quiet=quick)) for index, job in enumerate(work))
+        finished = _on_cluster(work, cluster)
     for index, steps in finished:
         place = todo[index]
         console.print(f"{place.cell.name}: {steps:,} of {place.goal:,} steps")
     return [place._replace(steps=_steps(place.path)) for place in places]
 
 
-def train(path: str, data: dict[str, Any], deadline: float | None, quick: bool, quiet: bool = True) -> int:
-    """Begin a cell's run or continue it; the steps done. All arguments are plain data, to travel to other machines."""
+def train(path: str, data: dict[str, Any], deadline: float | None, quick: bool, quiet: bool) -> tuple[int, bool]:
+    """Begin a cell's run or continue it; the steps done, and whether it was asked to stop. A cell that could not make
+    an iteration before the deadline is not begun. All arguments are plain data, to travel to other machines."""
     where, experiment = Path(path), from_dict(data)
-    if deadline is not None and time.time() >= deadline:
-        return _steps(where)
+    if deadline is not None and time.time() + _seconds(experiment, experiment.steps_per_iteration) > deadline:
+        return _steps(where), False
     # A resumed cell, and what cells have in common, are compiled once.
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         jax.config.update("jax_compilation_cache_dir", str(where.parents[1] / ".compiled"))
     if quick:  # what runs for a moment is compiled in a third of the time, to slower code
         jax.config.update("jax_disable_most_optimizations", True)
     if not (where / "run.json").exists():
-        session.train(experiment=experiment, out=where, deadline=deadline, quiet=quiet)
+        run = session.train(experiment=experiment, out=where, deadline=deadline, quiet=quiet)
     else:
-        _same(Run.open(where), experiment)
-        session.resume(where, steps=experiment.steps, deadline=deadline, quiet=quiet)
-    return _steps(where)
+        run = session.resume(where, steps=experiment.steps, deadline=deadline, quiet=quiet)
+    return _steps(where), run.stopped
 
 
-def _same(there: Run, wanted: Experiment) -> None:
+def _refuse(place: Place) -> None:
+    """A run in the cell's place that it cannot go on from."""
+    if not (place.path / "run.json").exists():
+        return
+    there, wanted = Run.open(place.path), place.cell.experiment
+    session.refuse_copy(there)
     if replace(there.experiment, steps=wanted.steps) != wanted:
         raise UserError(
             f"{there.path} holds a run with other settings. Choose another --out, or remove it; `etd report "
@@ -208,14 +234,64 @@ def _same(there: Run, wanted: Experiment) -> None:
         )
 
 
+def _in_turn(work: list[tuple]) -> Iterator[tuple[int, int]]:
+    """One after the other in this process."""
+    for index, job in enumerate(work):
+        steps, stopped = train(*job)
+        yield index, steps
+        if stopped:
+            return
+
+
 def _side_by_side(work: list[tuple], workers: int, cells_each: int | None) -> Iterator[tuple[int, int]]:
     """In processes that share the device; a GPU with small agents is fuller with several. A process that ends after
-    ``cells_each`` gives the device's memory back."""
+    ``cells_each`` gives the device's memory back. Where one is killed, its pool ends and another goes on."""
     spawn = multiprocessing.get_context("spawn")  # forking a process that runs JAX's threads may hang it
-    with ProcessPoolExecutor(workers, mp_context=spawn, max_tasks_per_child=cells_each) as pool:
-        jobs = {pool.submit(train, *job): index for index, job in enumerate(work)}
-        for job in as_completed(jobs):
-            yield jobs[job], job.result()
+    others = multiprocessing.active_children()
+    left, losses = dict(enumerate(work)), 0
+    with session.stop_signals() as stop:
+        while left and not stop:
+            pool = ProcessPoolExecutor(workers, spawn, _enter, (os.getpid(),), max_tasks_per_child=cells_each)
+            try:
+                jobs = {pool.submit(_in_worker, *job): index for index, job in left.items()}
+                while jobs and not stop:
+                    done: set[Future[int]] = wait(jobs, timeout=1, return_when=FIRST_COMPLETED).done
+                    for job in done:
+                        steps, index = job.result(), jobs.pop(job)
+                        del left[index]
+                        yield index, steps
+            except BrokenProcessPool as error:
+                losses += 1
+                if losses > LOSSES and not stop:
+                    raise UserError(
+                        f"Workers were killed {losses} times, perhaps for want of memory. Try fewer --workers: "
+                        "the same command goes on where it stopped."
+                    ) from error
+            finally:
+                while stop and (ours := [child for child in multiprocessing.active_children() if child not in others]):
+                    for child in ours:
+                        child.terminate()  # a cell is checkpointed first
+                    time.sleep(0.2)
+                pool.shutdown(cancel_futures=True)
+
+
+def _enter(parent: int) -> None:
+    """A worker ends with its parent, which also tells it when to stop."""
+    from etd.envs.host.worker import die_with
+
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _in_worker(*job: Any) -> int:
+    """The steps done. A worker that is asked to stop ends, or it would begin the next cell."""
+    try:
+        steps, stopped = train(*job)
+    except KeyboardInterrupt:
+        stopped = True
+    if stopped:
+        os._exit(1)
+    return steps
 
 
 def _on_cluster(work: list[tuple], address: str) -> Iterator[tuple[int, int]]:
@@ -227,15 +303,17 @@ def _on_cluster(work: list[tuple], address: str) -> Iterator[tuple[int, int]]:
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False)
-        except ConnectionError as error:
-            raise UserError(f"No Ray cluster answers at {address!r}. Start one with `ray start --head`.") from error
+        except (ConnectionError, ValueError) as error:
+            how = 'Start one with `ray start --head`, and name it "auto" or HOST:PORT.'
+            raise UserError(f"No Ray cluster answers at {address!r}. {how}") from error
     gpus = 1 if ray.cluster_resources().get("GPU") else 0
     # A lost worker's task is submitted again, without end: it resumes from its checkpoint.
     remote: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=-1)(train)
     jobs = {remote.remote(*job): index for index, job in enumerate(work)}
     while jobs:
         (job,), _ = ray.wait(list(jobs))
-        yield jobs.pop(job), ray.get(job)
+        steps, _ = ray.get(job)
+        yield jobs.pop(job), steps
 
 
 def keep(places: list[Place], folder: Path) -> list[Place]:
@@ -248,10 +326,11 @@ def keep(places: list[Place], folder: Path) -> list[Place]:
 
 
 def draw(figure: str, places: list[Place], out: Path) -> list[Path]:
-    """The figure and its page, from whatever has run."""
+    """The figure and its page, from whatever has run; nothing, and a sentence, if nothing has."""
     runs = [Run.open(place.path) for place in places if place.steps > 0]
     if not runs:
-        raise UserError("Nothing has run yet, so there is nothing to draw.")
+        Console(highlight=False).print("Nothing has run yet, so there is nothing to draw.")
+        return []
     finished = {(p.cell.task, p.cell.method): Run.open(p.path) for p in places if p.done}
     page = report.write([run.path for run in runs], out / f"{figure}.html", claims.judge(figure, finished))
     return [page, *report.pictures(page)]

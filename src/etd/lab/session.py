@@ -78,6 +78,7 @@ def resume(
     ``steps`` sets a new end, also for a run that had reached its own.
     """
     run = Run.open(Path(path))
+    refuse_copy(run)
     if steps is not None:
         run.extend(check(replace(run.experiment, steps=steps)))
     if not run.checkpoints():  # ended before its first: its beginning is as good
@@ -86,6 +87,12 @@ def resume(
     state, iteration, complaints = run.load(trainer.shapes(run.experiment))
     run.rewind(iteration)
     return _advance(run, lambda: state, iteration, complaints, _End(until, deadline), sinks, quiet)
+
+
+def refuse_copy(run: Run) -> None:
+    """Nothing can go on from a kept copy."""
+    if run.kept:
+        raise UserError(f"{run.path} is a kept copy: it has no checkpoint to go on from. Choose another --out.")
 
 
 def load(path: str | Path) -> tuple[Run, TrainState]:
@@ -138,7 +145,7 @@ def _advance(
     watch, saved = _Watch(), time.monotonic()
     spent = float(np.max(run.metrics().get("wall", [0.0])))
     with (
-        _stop_signals() as stop,
+        stop_signals() as stop,
         open_sinks(sinks, run) as outlets,
         Progress(experiment, quiet, spent) as progress,
         advancing(experiment, progress.say) as step,
@@ -162,11 +169,15 @@ def _advance(
                 _record(run, *pending, watch, progress, outlets)
             pending = (iteration, metrics)
             if time.monotonic() - saved > SAVE_EVERY:
+                # First its row: killed after the checkpoint, the run would go on without it.
+                _record(run, *pending, watch, progress, outlets)
+                pending = None
                 _save(run, state, iteration)
                 saved = time.monotonic()
         if pending:
             _record(run, *pending, watch, progress, outlets)
         _save(run, state, iteration)
+        run.stopped = bool(stop)
         if stop:
             progress.say(f"Stopped and saved. Continue with: etd resume {run.path}")
     return run
@@ -220,7 +231,7 @@ def _disk(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[list[int]]:
+def stop_signals() -> Iterator[list[int]]:
     """A list that fills when the user or the system asks to stop. A second Ctrl-C interrupts at once."""
     caught: list[int] = []
 

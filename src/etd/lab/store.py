@@ -47,21 +47,26 @@ class Run:
         self.path = path
         self.record = record
         self.experiment: Experiment = from_dict(record["experiment"])
+        self.stopped = False
+        """Ctrl-C or SIGTERM ended the training that gave this object"""
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, overwrite: bool = False) -> Run:
-        """A fresh directory. An existing run is refused, unless it may be overwritten."""
-        if path.exists() and any(path.iterdir()) and not overwrite:
+        """A fresh directory. An existing run is refused, unless it may be overwritten; what a process killed before it
+        wrote the record has left is none."""
+        run = cls(path, {"format": FORMAT, "experiment": to_dict(experiment), **_surroundings()})
+        old = [path / "run.json", run.metrics_file, *run.checkpoints()]
+        if any(file.exists() for file in old) and not overwrite:
             raise UserError(
                 f"{path} already exists. Continue it with `etd resume {path}`, choose another --out, or pass "
                 "--overwrite to replace it."
             )
-        if overwrite and (path / "run.json").exists():
-            for old in [path / "metrics.csv", *(path / "checkpoints").glob("*.npz")]:
-                old.unlink(missing_ok=True)
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        record = {"format": FORMAT, "experiment": to_dict(experiment), **_surroundings()}
-        run = cls(path, record)
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UserError(f"{path} cannot be made: a file is in its way. Choose another --out.") from error
+        for file in old[1:]:
+            file.unlink(missing_ok=True)
         run._write_record()
         return run
 
@@ -100,46 +105,59 @@ class Run:
         """The CSV of per-seed metrics."""
         return self.path / "metrics.csv"
 
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """The columns' names and the rows of the CSV. What a killed process or a full disk left of a row is dropped;
+        without a header there are none."""
+        if not self.metrics_file.exists():
+            return [], []
+        text = self.metrics_file.read_text()
+        header, *rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines())) or [[]]
+        return (header, [row for row in rows if len(row) == len(header)]) if "iteration" in header else ([], [])
+
     def log(self, rows: list[dict[str, float]]) -> None:
-        """Append rows, one per seed. The first rows decide the columns."""
+        """Append rows, one per seed. The first rows decide the columns, also of a run that another version resumes."""
         fresh = not self.metrics_file.exists()
-        with self.metrics_file.open("a", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
+        with self.metrics_file.open("a+", newline="") as file:
+            file.seek(0)
+            columns = list(rows[0]) if fresh else next(csv.reader(file), [])
+            writer = csv.DictWriter(file, columns, extrasaction="ignore")
             if fresh:
                 writer.writeheader()
             writer.writerows(rows)
 
     def rewind(self, iteration: int) -> None:
-        """Forget logged rows after ``iteration``: a resumed run writes them again."""
-        if not self.metrics_file.exists():
-            return
-        with self.metrics_file.open(newline="") as file:
-            header, *lines = list(csv.reader(file)) or [[]]
-        column = header.index("iteration") if "iteration" in header else 0
-        kept = [line for line in lines if len(line) == len(header) and int(line[column]) <= iteration]
-        text = "\n".join(",".join(line) for line in [header, *kept]) + "\n"
-        _write(self.metrics_file, text.encode() if header else b"")
+        """Forget logged rows after ``iteration``: a resumed run writes them again, and the header if none is left."""
+        header, rows = self._table()
+        kept = [row for row in rows if int(row[header.index("iteration")]) <= iteration]
+        if kept:
+            _write(self.metrics_file, _csv([header, *kept]))
+        else:
+            self.metrics_file.unlink(missing_ok=True)
 
     def metrics(self) -> dict[str, np.ndarray]:
         """Every column as an array [rows]; rows are ordered by iteration, then seed."""
-        if not self.metrics_file.exists():
-            return {}
-        with self.metrics_file.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        return {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]} if rows else {}
+        header, rows = self._table()
+        columns = enumerate(header) if rows else ()
+        return {name: np.array([float(row[k] or "nan") for row in rows]) for k, name in columns}
 
     def keep(self, folder: Path, points: int = 50) -> Run:
         """A copy for a repository: the record, and the metrics of about ``points`` iterations, the last among them."""
-        table = self.metrics_file.read_text().splitlines()
-        column = table[0].split(",").index("iteration")
-        last = int(table[-1].split(",")[column])
-        chosen = {round(last * (k + 1) / points) for k in range(points)}
-        rows = [table[0], *(row for row in table[1:] if int(row.split(",")[column]) in chosen)]
+        if folder.resolve() == self.path.resolve():
+            raise UserError(f"{folder} is the run itself, which a copy would thin. Choose another folder for copies.")
+        header, rows = self._table()
+        numbers = [int(row[header.index("iteration")]) for row in rows]
+        chosen = {round(max(numbers, default=0) * (k + 1) / points) for k in range(points)}
+        thinned = [row for row, number in zip(rows, numbers, strict=True) if number in chosen]
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / "metrics.csv", ("\n".join(rows) + "\n").encode())
+        _write(folder / "metrics.csv", _csv([header, *thinned]))
         kept = Run(folder, self.record)
         kept._write_record()
         return kept
+
+    @property
+    def kept(self) -> bool:
+        """Whether this is such a copy: it has no folder of checkpoints, so that it cannot be gone on with."""
+        return not (self.path / "checkpoints").is_dir()
 
     # Checkpoints -------------------------------------------------------------------------------------------------
 
@@ -211,6 +229,10 @@ def _surroundings() -> dict[str, Any]:
     versions |= {name: metadata.version(name) for name in names}
     device = jax.devices()[0]
     return {"versions": versions, "device": {"kind": device.device_kind, "platform": device.platform}}
+
+
+def _csv(rows: list[list[str]]) -> bytes:
+    return "".join(",".join(row) + "\n" for row in rows).encode()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -198,7 +198,7 @@ def main(pipe: int, memory: int, parent: int) -> None:
     """Answer commands until the pipe closes. What goes wrong in an environment is sent home as its traceback."""
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_IGN)
-    _die_with(parent)
+    die_with(parent)
     line = Connection(pipe)
     orders: Any = _receive(line)
     if orders is None:
@@ -237,7 +237,8 @@ def _receive(line: Connection) -> Any:
     return None
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # it was gone before we could ask
