@@ -301,7 +301,7 @@ def until(condition):
     raise AssertionError("it never came")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_asked_to_stop_no_further_cell_begins(long, tmp_path, capsys, workers):
     def ask():
         until(lambda: len(begun(tmp_path)) == workers)
@@ -347,6 +347,7 @@ def test_workers_killed_again_and_again_end_it_with_a_sentence(monkeypatch):
         list(reproduce._side_by_side([(1,)], 1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's doing, on Linux")
 def test_workers_end_with_a_killed_parent(long, tmp_path):
     experiment = to_dict(figures.cells(long)[0].experiment)
