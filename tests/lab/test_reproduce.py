@@ -341,6 +341,7 @@ def test_a_killed_worker_is_replaced(tiny, long, tmp_path):
     np.testing.assert_array_equal(one["bonus_mean"], two["bonus_mean"])
 
 
+@pytest.mark.slow
 def test_workers_killed_again_and_again_end_it_with_a_sentence(monkeypatch):
     monkeypatch.setattr(reproduce, "_in_worker", os._exit)  # what a machine without memory does to each
     with pytest.raises(UserError, match="killed 4 times"):

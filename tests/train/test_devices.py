@@ -20,7 +20,7 @@ from etd.lab.store import Run
 from etd.train import learn, trainer
 from etd.train.experiment import Experiment
 
-DEVICES = {2: 2, 3: 1, 4: 2}
+DEVICES = {3: 1, 4: 2}
 """seeds: devices that share them, of two"""
 
 
@@ -92,7 +92,6 @@ def check_all(folder):
         starts[seeds], state = check_each_seed_equals_itself_alone(replace(RING, seeds=seeds), iterate)
     for index in range(3):  # two devices begin as one does
         assert_close(of_seed(starts[4], index), of_seed(starts[3], index))
-    assert_close(starts[2], jax.tree.map(lambda leaf: leaf[:2], starts[3]))
     check_saved_and_loaded_it_continues_exactly(RING, state, folder)
 
 
