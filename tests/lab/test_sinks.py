@@ -17,10 +17,11 @@ ROWS = [[{"seed": 3.0 + s, "step": 64.0 * i, "return": i + s / 4} for s in range
 
 def log_twice(folder: Path, sink: str) -> None:
     """Two iterations, and two more as after a resumption."""
-    run = Run.create(folder, Experiment(seed=3, seeds=2))
+    run = Run.create(folder, Experiment(seed=3, seeds=2), overwrite=True)
     for part in (ROWS[:2], ROWS[2:]):
         with open_sinks((sink,), run) as sinks:
             for rows in part:
+                run.log(rows)
                 sinks[0].log(rows)
 
 
@@ -73,3 +74,5 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(tmp_path, monkeypatch):
                 items = {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
                 logged.append((int(items["_step"]), float(items["seed3/return"]), float(items["seed4/return"])))
     assert logged == [(64 * i, i, i + 0.25) for i in range(1, 5)]
+    log_twice(tmp_path / "run", "wandb")  # overwritten: another run
+    assert len({file.name for file in (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")}) == 2

@@ -151,7 +151,7 @@ _etd = PRESETS["minigrid-etd"]
 PRESETS["keycorridor-etd"] = replace(
     _etd, env=Task("MiniGrid-KeyCorridorS6R3-v0"), mix=replace(_etd.mix, extrinsic=10.0), steps=5_000_000
 )
-"""Solves KeyCorridorS6R3 with five seeds of five, where the paper's settings do with three; see results/keycorridor."""
+"""Five seeds of five solved KeyCorridorS6R3, with the paper's settings three; see results/keycorridor."""
 
 
 def find(name: str) -> Experiment:

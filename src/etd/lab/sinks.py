@@ -56,7 +56,7 @@ class WandB:
 
     def __init__(self, run: Run):
         wandb, identity = extra("wandb", "wandb"), run.path / "wandb" / "id"
-        if not identity.exists():
+        if not (identity.exists() and run.metrics_file.exists()):  # a run begun anew is another one
             identity.parent.mkdir(exist_ok=True)
             identity.write_text(uuid4().hex)
         self.run = wandb.init(
