@@ -44,6 +44,14 @@ def test_half_a_row_is_left_out(logged) -> None:
     assert plot.by_seed(run, "return").steps.tolist() == [1000, 2000, 3000]
 
 
+def test_the_first_few_episodes_to_end_do_not_count(logged) -> None:
+    """Of ten environments that time out together, three end before: those that are solved."""
+    episodes = np.array([[3, 13, 21], [10, 10, 20], [0, 9, 19]])
+    run = logged(RISING, episodes=episodes)
+    np.testing.assert_array_equal(plot.by_seed(run, "return").values, np.where(episodes < 10, NAN, RISING))
+    np.testing.assert_array_equal(plot.by_seed(run, "episodes").values, episodes)
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -136,7 +144,7 @@ def test_long_curves_are_thinned_but_keep_their_ends(logged) -> None:
 def test_nothing_finished_yet_is_said(logged, returns: np.ndarray, tmp_path: Path) -> None:
     run = logged(returns)
     (ax,) = plot.draw_curves([run]).axes
-    assert [text.get_text() for text in ax.texts] == ["no episode finished yet"]
+    assert [text.get_text() for text in ax.texts] == ["too few episodes yet"]
     assert plot.panel(run, tmp_path / "panel.png").exists()
 
 

@@ -63,18 +63,23 @@ def test_headline_says_what_the_csv_says(trained: Path, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     last = rows[-2:]
     assert [row["seed"] for row in last] == ["3", "4"]
-    returns = np.array([float(row["return"]) for row in last])
-    success = np.array([float(row["success"]) for row in last])
+    walls = [float(row["wall"]) for row in rows if row["seed"] == "4"]  # written after seed 3's
     page = Page(report.write([trained], tmp_path / "page.html"))
     assert page.cell("environment") == "MiniGrid-Empty-5x5-v0"
     assert page.cell("bonus") == "etd"
     assert page.cell("seeds") == "2"
     assert page.cell("steps per seed") == "320"
-    assert page.cell("final return") == f"{returns.mean():.3f} ± {returns.std(ddof=1):.3f}"
-    assert page.cell("final success") == f"{success.mean():.1%} ± {success.std(ddof=1):.1%}"
-    walls = [float(row["wall"]) for row in rows if row["seed"] == "4"]  # written after seed 3's
+    assert max(float(row["episodes"]) for row in last) < 4  # environments, each of which may still be in its first
+    assert page.cell("final return") == "too few episodes yet"
     assert page.cell("throughput") == f"{np.median(64 * 2 / np.diff(walls)):,.0f} steps/s"
     assert "jaxlib" in page.text
+
+
+def test_final_numbers_are_means_over_seeds(logged, tmp_path: Path) -> None:
+    run = logged(np.array([[0.0, 0.5], [0.1, 0.7]]), success=np.array([[0.0, 0.6], [0.2, 1.0]]))
+    page = Page(report.write([run.path], tmp_path / "page.html"))
+    assert page.cell("final return") == "0.600 ± 0.141"
+    assert page.cell("final success") == "80.0% ± 28.3%"
 
 
 def test_steps_to_solve_and_first_success(logged, tmp_path: Path) -> None:
@@ -257,7 +262,7 @@ def test_hostile_names_stay_text(logged, tmp_path: Path) -> None:
 @pytest.mark.parametrize("returns", [np.full((2, 3), NAN), np.empty((2, 0))])
 def test_nothing_finished_yet(logged, returns: np.ndarray, tmp_path: Path) -> None:
     page = Page(report.write([logged(returns).path], tmp_path / "page.html"))
-    assert page.cell("final return") == "no episode finished yet"
+    assert page.cell("final return") == "too few episodes yet"
     assert page.cell("steps to return 0.9") == "not yet"
 
 

@@ -50,6 +50,15 @@ def test_resume_is_bit_exact(trained, tmp_path):
     assert (np.diff(split.metrics()["wall"]) >= 0).all()  # the clock goes on where it stood
 
 
+def test_until_waits_until_as_many_episodes_ended_as_there_are_environments(trained, tmp_path):
+    """Returns here are never negative, so that nothing else is waited for. A level ends after 100 steps."""
+    experiment = Run.open(trained).experiment
+    run = session.train(experiment=experiment, steps=20 * 64, until=0.0, out=tmp_path / "run", quiet=True)
+    fewest = run.metrics()["episodes"].reshape(-1, 2).min(1)
+    assert (fewest[:-2] < experiment.num_envs).all()  # an iteration is read while the next runs
+    assert fewest[-1] >= experiment.num_envs
+
+
 def test_a_finished_run_has_one_row_per_iteration_and_seed(trained):
     run = Run.open(trained)
     rows = list(zip(*(run.metrics()[name].astype(int) for name in ("iteration", "seed", "step")), strict=True))

@@ -3,7 +3,7 @@
 A claim is judged by interquartile means over seeds: of the final return, or of the return averaged over training, which
 rewards learning early. A claim about many trainings of which some are missing or unfinished fails as soon as one of the
 others speaks against it, and until then "holds so far"; without any it is "not run". Only trainings in the figure's own
-environments that went as far as the figure does are judged; one in which no episode ever finished is missing, too.
+environments that went as far as the figure does are judged; one in which too few episodes finished is missing, too.
 """
 
 from __future__ import annotations

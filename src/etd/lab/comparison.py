@@ -92,7 +92,7 @@ def _aggregate(study: Study) -> str:
         "Interquartile mean over all tasks and seeds, and its 95 % stratified-bootstrap interval (rliable). Methods "
         "compare where their tasks are the same."
     )
-    table = _estimates("Return over all tasks", "method", rows, len(study.tasks), "no episode finished yet")
+    table = _estimates("Return over all tasks", "method", rows, len(study.tasks), "too few episodes yet")
     return f"<h2>Return over all tasks</h2>\n{table}{page.note(words)}"
 
 

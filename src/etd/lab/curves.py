@@ -15,6 +15,8 @@ from etd.lab.store import Run
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 RESAMPLES = 1000
+EPISODIC = ("return", "length", "states_per_episode", "success", "score")
+"""Metrics of finished episodes."""
 
 
 class Curves(NamedTuple):
@@ -28,7 +30,11 @@ class Curves(NamedTuple):
 
 
 def by_seed(run: Run, metric: str, table: dict[str, np.ndarray] | None = None) -> Curves:
-    """The metric's column as one row per seed; ``table`` is the run's metrics, where they were read before."""
+    """The metric's column as one row per seed; ``table`` is the run's metrics, where they were read before.
+
+    What is measured over episodes counts once as many have ended as there are environments: where most run out of time,
+    the few that end before are those that succeeded.
+    """
     table = run.metrics() if table is None else table
     seeds = list(range(run.experiment.seed, run.experiment.seed + run.experiment.seeds))
     if not table:
@@ -39,7 +45,10 @@ def by_seed(run: Run, metric: str, table: dict[str, np.ndarray] | None = None) -
     whole = np.isfinite(table["wall"])
     steps, column = np.unique(table["step"][whole], return_inverse=True)
     values = np.full((len(seeds), len(steps)), np.nan)
-    values[table["seed"][whole].astype(int) - seeds[0], column] = table[metric][whole]
+    known = table[metric][whole]
+    if metric in EPISODIC and "episodes" in table:
+        known = np.where(table["episodes"][whole] >= run.experiment.num_envs, known, np.nan)
+    values[table["seed"][whole].astype(int) - seeds[0], column] = known
     return Curves(seeds, steps, values)
 
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from etd.core.errors import UserError
 from etd.envs.minigrid.speed import Speed
-from etd.lab.curves import Curves
+from etd.lab.curves import EPISODIC, Curves
 from etd.lab.curves import band as band
 from etd.lab.curves import by_seed as by_seed
 from etd.lab.curves import centre as centre
@@ -189,7 +189,7 @@ def _finish(ax: Axes, metric: str) -> None:
     drawn = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
     finite = drawn[np.isfinite(drawn)]
     if not finite.size:
-        reason = "no episode finished yet" if metric in ("return", "success", "length") else "nothing to show yet"
+        reason = "too few episodes yet" if metric in EPISODIC else "nothing to show yet"
         ax.text(0.5, 0.5, reason, transform=ax.transAxes, ha="center", va="center", color="#777777")
         ax.set(xticks=[], yticks=[])
     elif finite.min() >= 0:

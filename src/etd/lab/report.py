@@ -95,7 +95,7 @@ def spread(values: list[float], how: str) -> str:
     """Mean and standard deviation over seeds; seeds without a value are left out."""
     finite = [value for value in values if np.isfinite(value)]
     if not finite:
-        return "no episode finished yet"
+        return "too few episodes yet"
     mean = f"{np.mean(finite):{how}}"
     return mean if len(finite) == 1 else f"{mean} ± {np.std(finite, ddof=1):{how}}"
 

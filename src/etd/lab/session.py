@@ -201,7 +201,8 @@ def _record(run: Run, iteration: int, metrics: Metrics, watch: _Watch, progress:
         run.log(rows)
     for outlet in outlets:
         outlet.log(rows)
-    watch.best = float(np.min(host["return"]))
+    if np.min(host["episodes"]) >= run.experiment.num_envs:  # the first to end are those that succeeded
+        watch.best = float(np.min(host["return"]))
     progress.update(host)
 
 
