@@ -43,7 +43,7 @@ class Corridor:
 
 
 class HostCorridor(gymnasium.Env):
-    """On the host. A file named by CORRIDOR_FAULT makes workers fail, see ``_fail``."""
+    """On the host. Files in the folder CORRIDOR_FAULTS make workers fail, see ``_fail``."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     can_succeed = True
@@ -82,23 +82,27 @@ class HostCorridor(gymnasium.Env):
 
 
 def _fail(when):
-    """Each line of the file is a fault that happens once: WHEN HOW. 'always' in place of WHEN is in every step."""
-    fault = Path(os.environ.get("CORRIDOR_FAULT", "none"))
-    first, *rest = fault.read_text().splitlines() if fault.is_file() else [""]
-    if not first.startswith((when, "always" if when == "step" else when)):
+    """Each file in the folder is a fault that happens once, in the order of their names: WHEN HOW. 'always' in place of
+    WHEN is in every step."""
+    folder = os.environ.get("CORRIDOR_FAULTS")
+    file = min(Path(folder).iterdir(), default=None) if folder else None
+    if file is None:
         return None
-    if not first.startswith("always"):
-        try:
-            fault.rename(f"{fault}-{os.getpid()}")  # one process alone can take it
-        except FileNotFoundError:
+    try:
+        fault = file.read_text()
+        if fault.startswith("always") and when == "step":
+            pass
+        elif fault.startswith(when):
+            file.unlink()
+        else:
             return None
-        if rest:
-            fault.write_text("\n".join(rest))
-    if first.endswith("wait"):
+    except FileNotFoundError:  # another process was first
+        return None
+    if fault.endswith("wait"):
         return sleep(1)
-    if first.endswith("kill"):
+    if fault.endswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
-    if first.endswith("hang up"):
+    if fault.endswith("hang up"):
         raise ConnectionResetError("nobody is there")
     raise RuntimeError("the floor gave way [/dev/floor]")
 

@@ -337,6 +337,8 @@ def reproduce(
     from etd.lab import reproduce
 
     out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
+    if keep and keep.resolve() == out.resolve():
+        raise UserError(f"{keep} holds the runs themselves, which copies would thin. Choose another folder for --keep.")
     places = reproduce.plan(figure, out, only, seeds, steps, quick, set_)
     console = Console(highlight=False)
     console.print(reproduce.table(places))

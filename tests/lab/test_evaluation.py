@@ -13,7 +13,7 @@ from etd.bonuses import NoBonus
 from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.envs import Task
-from etd.lab import evaluation, session
+from etd.lab import evaluation, rerun, session
 from etd.train import host, trainer
 from etd.train.experiment import Experiment
 from tests.corridor import HOST, HostCorridor
@@ -78,8 +78,9 @@ def test_on_the_host_episodes_are_shared_out_and_can_be_played_again(fault: str,
     _, state = session.load(run.path)
     env = experiment.env.host()
     assert env is not None
-    (tmp_path / "fault").write_text(fault or "no fault")
-    monkeypatch.setenv("CORRIDOR_FAULT", str(tmp_path / "fault"))
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / "0").write_text(fault or "no fault")
+    monkeypatch.setenv("CORRIDOR_FAULTS", str(tmp_path / "faults"))
     said: list[str] = []
     played = host.play(experiment, env, state, 0, 5, tell=said.append)
     assert len(said) == bool(fault)
@@ -97,6 +98,19 @@ def test_on_the_host_episodes_are_shared_out_and_can_be_played_again(fault: str,
     scores = evaluation.evaluate(run.path, episodes=5)
     assert scores["overall"]["return"] == pytest.approx(np.mean([one.rewards.sum() for one in played]))
     assert scores["overall"]["success"] == pytest.approx(scores["overall"]["return"])
+
+
+def test_an_episode_that_does_not_repeat_itself_is_told_of(capsys) -> None:
+    """From the middle two steps to the right end pay 0 and 1."""
+    env, right = Task(HOST).host(), np.ones(2, np.int32)
+    assert env is not None
+    for rewards, said in ([0.0, 1.0], False), ([0.0, 0.0], True):
+        played = host.Played(7, right, np.array(rewards, np.float32), True, np.zeros(0, bool))
+        pictures, obs, step = rerun.again(env, played, None, [2])
+        assert list(pictures) == [0, 2]
+        assert obs.shape == (3, 6)
+        assert step.terminated.tolist() == [False, True]
+        assert ("does not repeat itself" in capsys.readouterr().out) == said
 
 
 def test_mistakes_get_sentences(trained: Path, tmp_path: Path) -> None:

@@ -249,7 +249,9 @@ def test_a_kept_copy_is_drawn_but_never_trained(tiny, tmp_path, capsys):
     assert (kept / "tiny.html").exists()
     assert (kept / "Empty-again" / "etd" / "metrics.csv").read_bytes() == rows
 
-    assert "the run itself" in refused(capsys, *start, str(tmp_path / "runs"))
+    new = str(tmp_path / "new")
+    assert "the runs themselves" in refused(capsys, tiny, "--out", new, "--keep", new)
+    assert not Path(new).exists()  # said before anything is trained
     said = refused(capsys, tiny, "--out", str(kept), "--only", "Empty again/*", "--steps", "64", "--seeds", "3")
     assert "done with 2 seeds, not 3" in said
 

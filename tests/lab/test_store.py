@@ -14,7 +14,7 @@ import pytest
 
 from etd import UserError
 from etd.lab import session
-from etd.lab.store import Run
+from etd.lab.store import Run, claim
 from etd.train import trainer
 
 
@@ -155,6 +155,17 @@ def test_killed_after_a_checkpoint_a_run_has_its_row(trained, tmp_path, monkeypa
         session.train(experiment=whole.experiment, out=tmp_path / "cut", quiet=True)
     monkeypatch.undo()
     np.testing.assert_equal(without_wall(session.resume(tmp_path / "cut", quiet=True)), without_wall(whole))
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(run):
+    files = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
+    with claim(run.path):
+        with pytest.raises(UserError, match="being trained by another process"):
+            session.resume(run.path, steps=640, quiet=True)
+        with pytest.raises(UserError, match="being trained by another process"):
+            session.train(experiment=run.experiment, out=run.path, overwrite=True, quiet=True)
+    assert files == {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
+    session.resume(run.path, quiet=True)  # let go of, it is free
 
 
 def test_a_directory_that_holds_no_run_is_no_obstacle(tmp_path, run):

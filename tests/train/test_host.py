@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -55,10 +56,16 @@ def compile_quickly():
 
 @pytest.fixture
 def fault(tmp_path, monkeypatch):
-    """Writes what goes wrong in the next step of any corridor."""
-    path = tmp_path / "fault"
-    monkeypatch.setenv("CORRIDOR_FAULT", str(path))
-    return path.write_text
+    """Writes what goes wrong next in any corridor."""
+    folder = tmp_path / "faults"
+    folder.mkdir()
+    monkeypatch.setenv("CORRIDOR_FAULTS", str(folder))
+
+    def write(*faults):
+        for number, words in enumerate(faults):
+            (folder / str(number)).write_text(words)
+
+    return write
 
 
 def copied(tree):
@@ -182,10 +189,10 @@ def test_a_run_from_start_to_film(tmp_path):
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        ("step raise", ["the floor gave way"]),
-        ("step kill", ["killed by signal 9"]),
-        ("step kill\nbuild raise", ["killed by signal 9", "the floor gave way"]),
-        ("step hang up", ["nobody is there"]),
+        (["step raise"], ["the floor gave way"]),
+        (["step kill"], ["killed by signal 9"]),
+        (["step kill", "build raise"], ["killed by signal 9", "the floor gave way"]),
+        (["step hang up"], ["nobody is there"]),
     ],
 )
 def test_a_worker_that_dies_is_replaced(fault, faults, words):
@@ -196,7 +203,7 @@ def test_a_worker_that_dies_is_replaced(fault, faults, words):
         driver: HostTrainer = step
         state = trainer.starter(replace(TINY, seeds=1))()
         state, _ = step(state)
-        fault(faults)
+        fault(*faults)
         before = driver.stage.pool.workers[:]
         state, metrics = step(state)
         assert sum(a is not b for a, b in zip(before, driver.stage.pool.workers, strict=True)) == 1
@@ -269,6 +276,16 @@ def test_environments_are_closed_at_the_end(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == here + 3
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is claimed at once on Linux alone")
+def test_too_little_shared_memory_is_a_sentence(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UserError, match=r"2 environments of .*Corridor-v0 need .* MiB of shared memory; .* has less"):
+        pool.Pool(HOST, Task(HOST).host().spec, [(0, 0), (0, 1)], [0, 0])
+
+
 def test_a_workers_words_are_shown_as_they_are(capsys):
     """Not read as markup, in which a bracket may be a mistake."""
     with Progress(TINY, False, 0.0) as progress:
@@ -296,7 +313,7 @@ def test_three_deaths_in_a_row_end_the_run_after_a_checkpoint(fault, tmp_path):
     assert "Traceback" in str(caught.value)
     assert "the floor gave way" in str(caught.value)
     assert run.checkpoints()[0].stem == "0000001"
-    (tmp_path / "fault").unlink()
+    (tmp_path / "faults" / "0").unlink()
     assert len(session.resume(run.path, quiet=True).metrics()["step"]) == 6
 
 

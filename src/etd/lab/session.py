@@ -22,7 +22,7 @@ from etd.lab import presets
 from etd.lab.fields import bonus_name, check, override
 from etd.lab.progress import Progress
 from etd.lab.sinks import Sink, open_sinks
-from etd.lab.store import Run
+from etd.lab.store import Run, claim
 from etd.train import trainer
 from etd.train.experiment import Experiment
 from etd.train.host import advancing
@@ -60,8 +60,9 @@ def train(
         experiment = override(experiment, f"{name}={value}")
     experiment = check(experiment)
     path = Path(out) if out else _free_name(experiment)
-    run = Run.create(path, experiment, overwrite)
-    return _advance(run, trainer.starter(experiment), 0, [], _End(until, deadline), sinks, quiet)
+    with claim(path):
+        run = Run.create(path, experiment, overwrite)
+        return _advance(run, trainer.starter(experiment), 0, [], _End(until, deadline), sinks, quiet)
 
 
 def resume(
@@ -79,14 +80,15 @@ def resume(
     """
     run = Run.open(Path(path))
     refuse_copy(run)
-    if steps is not None:
-        run.extend(check(replace(run.experiment, steps=steps)))
-    if not run.checkpoints():  # ended before its first: its beginning is as good
-        run.rewind(0)
-        return _advance(run, trainer.starter(run.experiment), 0, [], _End(until, deadline), sinks, quiet)
-    state, iteration, complaints = run.load(trainer.shapes(run.experiment))
-    run.rewind(iteration)
-    return _advance(run, lambda: state, iteration, complaints, _End(until, deadline), sinks, quiet)
+    with claim(run.path):
+        if steps is not None:
+            run.extend(check(replace(run.experiment, steps=steps)))
+        if not run.checkpoints():  # ended before its first: its beginning is as good
+            run.rewind(0)
+            return _advance(run, trainer.starter(run.experiment), 0, [], _End(until, deadline), sinks, quiet)
+        state, iteration, complaints = run.load(trainer.shapes(run.experiment))
+        run.rewind(iteration)
+        return _advance(run, lambda: state, iteration, complaints, _End(until, deadline), sinks, quiet)
 
 
 def refuse_copy(run: Run) -> None:

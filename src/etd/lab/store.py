@@ -19,6 +19,7 @@ import platform
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,38 @@ KEPT = 2
 """How many checkpoints stay; more than one, so that damage to the newest is not the end."""
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError)
+
+
+@contextmanager
+def claim(path: Path) -> Iterator[None]:
+    """Hold a run's directory, made where there is none, while it is written to: who else comes is refused. The system
+    lets go of it when the process ends, however it does."""
+    _make(path)
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"{path} is being trained by another process. Wait for it, or choose another --out."
+            ) from error
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(directory)
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{path} cannot be made: a file is in its way. Choose another --out.") from error
 
 
 class Run:
@@ -61,10 +94,7 @@ class Run:
                 f"{path} already exists. Continue it with `etd resume {path}`, choose another --out, or pass "
                 "--overwrite to replace it."
             )
-        try:
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise UserError(f"{path} cannot be made: a file is in its way. Choose another --out.") from error
+        _make(path / "checkpoints")
         for file in old[1:]:
             file.unlink(missing_ok=True)
         run._write_record()
