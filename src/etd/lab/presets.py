@@ -151,7 +151,7 @@ _etd = PRESETS["minigrid-etd"]
 PRESETS["keycorridor-etd"] = replace(
     _etd, env=Task("MiniGrid-KeyCorridorS6R3-v0"), mix=replace(_etd.mix, extrinsic=10.0), steps=5_000_000
 )
-"""Five seeds of five solved KeyCorridorS6R3, with the paper's settings three; see results/keycorridor."""
+"""Ten seeds of ten solved KeyCorridorS6R3, with the paper's settings six; see results/keycorridor."""
 
 
 def find(name: str) -> Experiment:
