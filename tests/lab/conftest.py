@@ -21,11 +21,12 @@ Logged = Callable[..., Run]
 @contextmanager
 def quick() -> Iterator[None]:
     """Compile three times faster to slower code; what runs for a moment needs no better."""
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     try:
         yield
     finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+        jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -72,10 +72,10 @@ def test_a_missing_extra_names_its_pip_command(capsys, tmp_path, monkeypatch):
 
 
 def start(path, steps):
-    """``etd train`` of a tiny experiment in its own process."""
+    """``etd train`` of the experiment of ``trained``, which is compiled already, in its own process."""
     words = ["--env", "MiniGrid-Empty-5x5-v0", "--steps", str(steps), "--out", str(path)]
     words += [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    words += ["--set", "num_envs=4", "--set", "rollout=16"]
+    words += ["--set", "num_envs=4", "--set", "rollout=16", "--seed", "3", "--seeds", "2"]
     cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
     environment = {**os.environ, **cache, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     return subprocess.Popen(
@@ -103,7 +103,7 @@ def test_a_killed_run_resumes(tmp_path):
     process.kill()
     process.communicate(timeout=60)
     run = session.resume(path, steps=2 * 64, quiet=True)
-    assert run.metrics()["iteration"].tolist() == [1, 2]
+    assert run.metrics()["iteration"].tolist() == [1, 1, 2, 2]
     assert int(run.checkpoints()[0].stem) == 2
 
 
