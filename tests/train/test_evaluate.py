@@ -27,9 +27,9 @@ def env():
 
 
 @pytest.fixture(scope="module")
-def minds(env):
+def minds(quick, env):
     """Of an agent that has learned nothing: it acts at random."""
-    return learn.init(EXPERIMENT, env, jax.random.key(0)).minds
+    return quick(lambda key: learn.init(EXPERIMENT, env, key).minds)(jax.random.key(0))
 
 
 def check(outcome, done, reward):
@@ -52,8 +52,9 @@ def test_outcomes_are_those_of_the_kept_episodes(quick, env, minds):
 def test_outcomes_counted_on_the_way(quick, env, minds, monkeypatch):
     """The loop in chunks of 7 against the chunks one by one."""
     monkeypatch.setattr(evaluate, "CHUNK", 7)
-    envs = autoreset.begin(env, named(KEY, "levels"), EPISODES)
-    pool, hidden = autoreset.generate(env, named(KEY, "levels"), envs, 1), first_hidden(8, EPISODES)
+    envs = quick(lambda: autoreset.begin(env, named(KEY, "levels"), EPISODES))()
+    pool = quick(lambda envs: autoreset.generate(env, named(KEY, "levels"), envs, 1))(envs)
+    hidden = first_hidden(8, EPISODES)
     chunk = quick(
         lambda envs, hidden, k: collect(
             env, minds.policy, envs, hidden, pool, 7, named(KEY, "play", k), frozenset(), False
