@@ -47,4 +47,4 @@ def test_from_training_to_film(env: str, tmp_path: Path, monkeypatch: pytest.Mon
     film = tmp_path / "film.gif"
     cli.main(["watch", str(whole), "--out", str(film), "--episodes", "1"])
     with Image.open(film) as pictures:
-        assert getattr(pictures, "n_frames", 1) == 12
+        assert 1 < getattr(pictures, "n_frames", 1) <= 12
