@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,19 +72,48 @@ def test_a_missing_extra_names_its_pip_command(capsys, tmp_path, monkeypatch):
     assert "pip install 'etd[tensorboard]'" in said
 
 
-def start(path, steps):
+def start(path, steps, **environment):
     """``etd train`` of the experiment of ``trained``, which is compiled already, in its own process."""
     words = ["--env", "MiniGrid-Empty-5x5-v0", "--steps", str(steps), "--out", str(path)]
     words += [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     words += ["--set", "num_envs=4", "--set", "rollout=16", "--seed", "3", "--seeds", "2"]
     cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
-    environment = {**os.environ, **cache, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    return command("train", *words, **{**cache, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **environment})
+
+
+def command(*words, **environment):
+    """``etd``, in its own process."""
     return subprocess.Popen(
-        [sys.executable, "-m", "etd", "train", *words],
+        [sys.executable, "-m", "etd", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=environment,
+        env={**os.environ, **environment},
     )
+
+
+def finish(process):
+    assert process.wait(timeout=300) == 0, process.stdout.read().decode()
+
+
+def names(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_program_and_goes_on_exactly_with_it(tmp_path):
+    """On any device: both runs use the program that the first has compiled, and the second is stopped half-way."""
+    plain = {"JAX_COMPILATION_CACHE_DIR": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
+    whole, halved = tmp_path / "whole", tmp_path / "halved"
+    finish(start(whole, 4 * 64, **plain))
+    programs = names(Run.open(whole).programs)
+    assert any("jit_run" in name for name in programs)
+    shutil.copytree(whole / "compiled", halved / "compiled")
+    finish(start(halved, 2 * 64, **plain))
+    finish(command("resume", str(halved), "--steps", str(4 * 64), **plain))
+    assert names(Run.open(halved).programs) == programs
+    expected, found = Run.open(whole).metrics(), Run.open(halved).metrics()
+    for name in expected.keys() - {"wall"}:
+        np.testing.assert_array_equal(found[name], expected[name], name)
 
 
 def wait_for_rows(path, count):

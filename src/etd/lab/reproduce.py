@@ -209,9 +209,6 @@ def train(path: str, data: dict[str, Any], deadline: float | None, quick: bool, 
     where, experiment = Path(path), from_dict(data)
     if deadline is not None and time.time() + _seconds(experiment, experiment.steps_per_iteration) > deadline:
         return _steps(where), False
-    # A resumed cell, and what cells have in common, are compiled once.
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        jax.config.update("jax_compilation_cache_dir", str(where.parents[1] / ".compiled"))
     if quick:  # what runs for a moment is compiled in a third of the time, to slower code
         jax.config.update("jax_disable_most_optimizations", True)
     if not (where / "run.json").exists():

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from etd.core.errors import UserError
 from etd.core.types import Metrics
@@ -74,7 +75,8 @@ def resume(
     sinks: tuple[str, ...] = (),
     quiet: bool = False,
 ) -> Run:
-    """Continue a run from its newest sound checkpoint, bit for bit as if it had never stopped.
+    """Continue a run from its newest sound checkpoint, as if it had never stopped: bit for bit with the program that it
+    was trained by, see ``_compiled``.
 
     ``steps`` sets a new end, also for a run that had reached its own.
     """
@@ -148,6 +150,7 @@ def _advance(
     spent = float(np.max(run.metrics().get("wall", [0.0])))
     with (
         stop_signals() as stop,
+        _compiled(run.programs),
         open_sinks(sinks, run) as outlets,
         Progress(experiment, quiet, spent) as progress,
         advancing(experiment, progress.say) as step,
@@ -183,6 +186,32 @@ def _advance(
         if stop:
             progress.say(f"Stopped and saved. Continue with: etd resume {run.path}")
     return run
+
+
+@contextmanager
+def _compiled(folder: Path) -> Iterator[None]:
+    """Programs compiled in here are kept in ``folder``, but where JAX was told of another place. A resumed run begins
+    without compiling, and on a GPU, where XLA picks kernels by timing them, with the program that it had before."""
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_enable_xla_caches": "none",  # else the folder's name would be part of a program's
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    if before["jax_compilation_cache_dir"]:
+        yield
+        return
+    try:
+        _configure(settings)
+        yield
+    finally:
+        _configure(before)
+
+
+def _configure(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    reset_cache()  # it looks at the folder but once
 
 
 def _record(run: Run, iteration: int, metrics: Metrics, watch: _Watch, progress: Progress, outlets: list[Sink]) -> None:

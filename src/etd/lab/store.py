@@ -3,6 +3,7 @@
     run.json            the resolved experiment, the versions and the device
     metrics.csv         one row per iteration and seed
     checkpoints/N.npz   the whole training state after N iterations, the newest few
+    compiled/           what XLA made of the experiment, by JAX
 
 A checkpoint is one NumPy archive. It appears under its name by an atomic rename after it was written and flushed, so
 a process killed at any moment leaves whole checkpoints only; the archive's checksum of each array finds later damage,
@@ -127,6 +128,11 @@ class Run:
 
     def _write_record(self) -> None:
         _write(self.path / "run.json", (json.dumps(self.record, indent=2) + "\n").encode())
+
+    @property
+    def programs(self) -> Path:
+        """The folder that JAX keeps compiled programs in."""
+        return self.path / "compiled"
 
     # Metrics -----------------------------------------------------------------------------------------------------
 
