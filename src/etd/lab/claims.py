@@ -91,6 +91,12 @@ def _middle(run: Run, measure: Callable[[Curves], Floats]) -> float:
     return statistics.middle(measure(by_seed(run, "return")))
 
 
+def _doubt(run: Run, other: Run) -> str:
+    """In how many pairs of their seeds the other's average return is the lower one, unless in none or all."""
+    share = statistics.better(*(statistics.average(by_seed(each, "return"))[:, None] for each in (run, other)))
+    return f", behind in {share:.0%} of pairs of seeds" if 0 < share < 1 else ""
+
+
 def _below(method: str, tasks: tuple[str, ...], limit: float) -> Judge:
     """The method's final return stays below ``limit`` on every task."""
 
@@ -124,7 +130,8 @@ def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...]) -> Judge
                 ours, pairs = average(runs[task, method]), pairs + len(rivals)
                 rival = max(rivals, key=lambda other: rivals[other])
                 won += ours >= rivals[rival] + AHEAD
-                said.append(f"{task} {ours:.2f} against {rivals[rival]:.2f} ({rival})")
+                who = rival + _doubt(runs[task, method], runs[task, rival])
+                said.append(f"{task} {ours:.2f} against {rivals[rival]:.2f} ({who})")
         if not said:
             missing = [(task, name) for task in tasks for name in (method, *others) if (task, name) not in runs]
             raise KeyError(missing[0])
