@@ -341,7 +341,7 @@ def reproduce(
         raise UserError(f"{keep} holds the runs themselves, which copies would thin. Choose another folder for --keep.")
     places = reproduce.plan(figure, out, only, seeds, steps, quick, set_)
     console = Console(highlight=False)
-    console.print(reproduce.table(places))
+    console.print(reproduce.table(places, quick, workers))
     if dry_run:
         return
     places = reproduce.run(places, budget, workers, cluster, quick)

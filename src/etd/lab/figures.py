@@ -110,7 +110,7 @@ FIGURES: dict[str, tuple[str, Callable[[], list[Cell]]]] = {
         lambda: _table(EIGHT, ["etd", "deir", "noveld", "e3b", "ec", "ngu", "rnd", "count", "none"]),
     ),
     "full-v1": (
-        "ObstructedMaze-Full where every level can be solved",
+        "ObstructedMaze-Full-v1, whose levels lose no key",
         lambda: _table(["ObstructedMaze-Full-v1"], ("etd", "noveld", "deir", "none")),
     ),
     "noise": ("Noisy observations, and DoorKey-16x16 without", _noise),

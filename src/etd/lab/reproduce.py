@@ -116,17 +116,17 @@ def _steps(path: Path) -> int:
     return int(table["step"].max()) if table else 0
 
 
-def estimate(place: Place, seen: float | None = None) -> float:
+def estimate(place: Place, seen: float | None = None, quick: bool = False) -> float:
     """Seconds left for a cell on this device, by the rate ``seen`` in steps/s of all seeds, else by RATES."""
     if place.done:
         return 0.0
-    return _seconds(place.cell.experiment, place.goal - place.steps, seen)
+    return _seconds(place.cell.experiment, place.goal - place.steps, seen, quick)
 
 
-def _seconds(experiment: Experiment, steps: int, seen: float | None = None) -> float:
-    """For compiling and so many steps per seed."""
+def _seconds(experiment: Experiment, steps: int, seen: float | None = None, quick: bool = False) -> float:
+    """For compiling, as ``train`` does it, and so many steps per seed."""
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
-    return COMPILE[platform] + steps * experiment.seeds / (seen or _rate(experiment, platform))
+    return COMPILE[platform] / (3 if quick else 1) + steps * experiment.seeds / (seen or _rate(experiment, platform))
 
 
 def _rate(experiment: Experiment, platform: str) -> float:
@@ -149,8 +149,8 @@ def rate_seen(places: list[Place]) -> float | None:
     return float(np.median(finite)) if finite else None
 
 
-def table(places: list[Place]) -> Table:
-    """The plan as a person reads it."""
+def table(places: list[Place], quick: bool = False, workers: int = 1) -> Table:
+    """The plan as a person reads it. Workers share the device; a gain is counted on only where most is compilation."""
     seen = rate_seen(places)
     device = jax.devices()[0].device_kind
     basis = f"{seen:,.0f} steps/s seen here" if seen else "rates of other machines"
@@ -160,9 +160,10 @@ def table(places: list[Place]) -> Table:
     for place in places:
         share = place.steps / place.goal
         state = "done" if place.done else f"{share:.0%}" if place.steps else "to do"
-        left = "" if place.done else _minutes(estimate(place, seen))
+        left = "" if place.done else _minutes(estimate(place, seen, quick))
         rows.add_row(place.cell.name, str(place.cell.experiment.seeds), f"{place.goal:,}", state, left)
-    rows.add_row("", "", "", "in all", _minutes(sum(estimate(place, seen) for place in places)))
+    total = sum(estimate(place, seen, quick) for place in places) / (workers if quick else 1)
+    rows.add_row("", "", "", "in all", _minutes(total))
     return rows
 
 
@@ -207,7 +208,8 @@ def train(path: str, data: dict[str, Any], deadline: float | None, quick: bool, 
     """Begin a cell's run or continue it; the steps done, and whether it was asked to stop. A cell that could not make
     an iteration before the deadline is not begun. All arguments are plain data, to travel to other machines."""
     where, experiment = Path(path), from_dict(data)
-    if deadline is not None and time.time() + _seconds(experiment, experiment.steps_per_iteration) > deadline:
+    least = _seconds(experiment, experiment.steps_per_iteration, quick=quick)
+    if deadline is not None and time.time() + least > deadline:
         return _steps(where), False
     if quick:  # what runs for a moment is compiled in a third of the time, to slower code
         jax.config.update("jax_disable_most_optimizations", True)
