@@ -130,7 +130,8 @@ def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...]) -> Judge
                 ours, pairs = average(runs[task, method]), pairs + len(rivals)
                 rival = max(rivals, key=lambda other: rivals[other])
                 won += ours >= rivals[rival] + AHEAD
-                who = rival + _doubt(runs[task, method], runs[task, rival])
+                apart = abs(ours - rivals[rival]) >= AHEAD
+                who = rival + (_doubt(runs[task, method], runs[task, rival]) if apart else "")
                 said.append(f"{task} {ours:.2f} against {rivals[rival]:.2f} ({who})")
         if not said:
             missing = [(task, name) for task in tasks for name in (method, *others) if (task, name) not in runs]
@@ -143,7 +144,7 @@ def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...]) -> Judge
 
 
 def _of(count: int, every: int, what: str) -> str:
-    return "" if count == every else f"; {count} of {every} {what} were run"
+    return "" if count == every else f"; {count} of {every} {what} were run to the end"
 
 
 def _close(task: str, methods: tuple[str, ...], within: float) -> Judge:
