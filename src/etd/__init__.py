@@ -6,11 +6,11 @@ from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, ETD, Bonus, LearnedBonus, NoBonus
 from etd.core.errors import UserError
 from etd.envs import Task
-from etd.lab.distance import Distances, distance
-from etd.lab.presets import PRESETS
-from etd.lab.session import load, resume, train
-from etd.lab.store import Run
+from etd.lab.mazes.distance import Distances, distance
+from etd.lab.runs.session import load, resume, train
+from etd.lab.runs.store import Run
 from etd.train.experiment import Experiment
+from etd.train.presets import PRESETS
 from etd.train.reward import Mix
 
 __all__ = [

@@ -33,7 +33,7 @@ BATCH = Examples(
 
 
 def test_loss_by_hand(quick):
-    ppo = PPO(clip=0.2, entropy=0.1, value=0.5)
+    ppo = PPO(clip=0.2, entropy_coef=0.1, value_coef=0.5)
     total, metrics = quick(lambda: ppo.loss(echo, BATCH, jax.random.key(0)))()
     # min(A r, A clip(r)): 1.2 (clipped), -1.5, 0.5, -0.8 (clipped), 2.2; squared errors of 0..4 about 1: 1, 0, 1, 4, 9
     policy, value = -(1.2 - 1.5 + 0.5 - 0.8 + 2.2) / 5, 15 / 5
@@ -49,7 +49,7 @@ def test_loss_by_hand(quick):
 
 def test_clipped_rows_have_no_gradient(quick):
     def loss(obs):
-        return PPO(entropy=0.0, value=0.0).loss(echo, BATCH._replace(obs=obs), jax.random.key(0))[0]
+        return PPO(entropy_coef=0.0, value_coef=0.0).loss(echo, BATCH._replace(obs=obs), jax.random.key(0))[0]
 
     gradient = quick(jax.grad(loss))(BATCH.obs)
     # d(-A r / 5) / d logit_0 = -A r (1 - p) / 5 where the ratio is not clipped

@@ -22,7 +22,9 @@ from etd.train.experiment import Experiment
 
 TASKS = ["constant", "value", "discount", "policy", "both", "memory"]
 DISCOUNT = 0.5
-PROBE_PPO = PPO(learning_rate=3e-3, minibatch=32, discount=DISCOUNT, entropy=0.0, features=16, latent=16, norm="layer")
+PROBE_PPO = PPO(
+    learning_rate=3e-3, minibatch=32, discount=DISCOUNT, entropy_coef=0.0, features=16, latent=16, norm="layer"
+)
 
 
 class State(NamedTuple):
@@ -83,14 +85,14 @@ class Target:
         return state, Transition(jnp.zeros(1), reward, yes, ~yes, jnp.zeros((), jnp.uint32))
 
 
-EXPERIMENT = Experiment(bonus=NoBonus(), ppo=PROBE_PPO, num_envs=8, rollout=16)
+EXPERIMENT = Experiment(bonus=NoBonus(), ppo=PROBE_PPO, num_envs=8, rollout_steps=16)
 
 
 def train(env, state, iterations):
     def one(state, _):
         return learn.iterate(EXPERIMENT, env, state)[0], None
 
-    return jax.lax.scan(one, state, None, length=iterations)[0].minds
+    return jax.lax.scan(one, state, None, length=iterations)[0].learner
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +106,10 @@ def agents(quick, lively):
     @lively
     @jax.vmap
     def run(task, state):
-        minds = train(Probe(task), state, 40)
-        net = minds.policy.net()
+        learner = train(Probe(task), state, 40)
+        net = learner.policy.net()
         first = net(jnp.array([[-1.0], [0.0], [1.0]]), jnp.zeros((3, 16)))
-        return first, net(jnp.zeros((3, 1)), first.hidden), minds.ledger
+        return first, net(jnp.zeros((3, 1)), first.hidden), learner.ledger
 
     tasks = jnp.arange(len(TASKS))
     results = jax.tree.map(np.asarray, run(tasks, begin(tasks, jax.random.split(jax.random.key(0), len(TASKS)))))

@@ -115,10 +115,10 @@ def inverse_model(weights, rollout, prefix=""):
     return np.mean(losses), np.mean(right) if right else None
 
 
-def foretold(weights, present, action):
+def predicted(weights, present, action):
     """The forward model's guess of the next embedding, for one step."""
     described = action if np.ndim(action) else np.eye(ACTIONS)[action]
-    return weights.linear("foretold", weights.block("ahead", np.concatenate([present, described])))
+    return weights.linear("forward_out", weights.block("forward_hidden", np.concatenate([present, described])))
 
 
 class Visits:

@@ -18,10 +18,10 @@ from etd.bonuses.memory import Memory
 from etd.bonuses.mixture import parse
 from etd.bonuses.ngu import Scale
 from etd.bonuses.representations import Move
-from etd.core.moments import Tally
+from etd.core.moments import RunningMoments
 from etd.core.types import Box, Discrete, EnvSpec
-from etd.lab import presets
-from etd.lab.store import Run
+from etd.lab.runs.store import Run
+from etd.train import presets
 
 # The norm is BatchNorm, through which a bonus could see other rows; the other sizes make memories and queues overflow.
 # A bias in front of a BatchNorm has no gradient but rounding, of which Adam makes steps: small ones, to compare states.
@@ -157,7 +157,7 @@ def settled(state):
     if not isinstance(state.extra, Scale):
         return state
     many = jnp.float32(1e12)
-    return state._replace(extra=Scale(Tally(many, jnp.float32(0), many), many, many))
+    return state._replace(extra=Scale(RunningMoments(many, jnp.float32(0), many), many, many))
 
 
 @every_bonus
@@ -283,14 +283,14 @@ def named(rollout_of):
 
 def both_ends(example):
     """The two states that an example pairs, and which examples count; None if it has but one state."""
-    if isinstance(example, deir.Example | ngu.Example):
+    if isinstance(example, deir.DEIRExample | ngu.NGUExample):
         return both_ends(example.move)
     always = np.ones(jax.tree.leaves(example)[0].shape[:2], bool)
     if isinstance(example, etd.Pair | agac.Acted):
         return (*map(np.asarray, example), always)
     if isinstance(example, Move):
         return np.asarray(example.obs), np.asarray(example.next_obs), always
-    if isinstance(example, ec.Pair):
+    if isinstance(example, ec.LabelledPair):
         return np.asarray(example.first), np.asarray(example.second), always  # also those that are not valid
     if isinstance(example, rnd.Seen):
         return np.asarray(example.present), np.asarray(example.after), np.asarray(example.known)
@@ -325,7 +325,7 @@ def test_examples_never_pair_states_of_different_episodes(drawn, named, name):
         return
     x, y, counts = ends
     np.testing.assert_array_equal(x[counts][:, :2], y[counts][:, :2])
-    if isinstance(examples, Move | rnd.Seen | deir.Example | ngu.Example):
+    if isinstance(examples, Move | rnd.Seen | deir.DEIRExample | ngu.NGUExample):
         np.testing.assert_array_equal(y[counts][:, 2], x[counts][:, 2] + 1)
     if name == "ngu":
         np.testing.assert_array_equal(examples.seen[..., :3], x)

@@ -7,7 +7,7 @@ from episodes import drifting
 from oracle import ACTIONS, ENVS, FEATURES, KEY, SMALL, SPEC, STEPS, Weights
 
 from etd.bonuses import DEIR
-from etd.bonuses.deir import Example
+from etd.bonuses.deir import DEIRExample
 from etd.bonuses.discriminator import Queue, draw
 from etd.bonuses.representations import Move
 from etd.core.moments import Moments
@@ -93,7 +93,7 @@ def test_loss_reads_two_steps_from_the_stored_state(quick, state, rng):
     learner = state(0).learner
     (loss, metrics), (fake, different) = quick(
         lambda batch: (BONUS.loss(learner.net(), queue, batch, KEY), draw(queue, batch.move.next_obs, KEY))
-    )(Example(Move(obs, jnp.asarray(action), next_obs), hidden))
+    )(DEIRExample(Move(obs, jnp.asarray(action), next_obs), hidden))
     different = np.asarray(different)
     assert 0 < different.sum() < 8
     weights = Weights(learner)

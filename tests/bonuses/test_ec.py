@@ -7,7 +7,7 @@ import pytest
 from oracle import ENVS, KEY, SMALL, SPEC, STEPS, Weights
 
 from etd.bonuses import EC
-from etd.bonuses.ec import Pair
+from etd.bonuses.ec import LabelledPair
 
 VARIANTS = {
     "small": EC(**SMALL, capacity=3, threshold=0.5),
@@ -110,7 +110,9 @@ def test_loss_counts_valid_pairs_only(quick, states, rng):
     first, second = rng.normal(size=(2, 10, 3)).astype(np.float32)
     near = rng.random(10) < 0.5
     valid = near | (rng.random(10) < 0.6)
-    loss, metrics = quick(lambda batch: BONUS.loss(learner.net(), (), batch, KEY))(Pair(first, second, near, valid))
+    loss, metrics = quick(lambda batch: BONUS.loss(learner.net(), (), batch, KEY))(
+        LabelledPair(first, second, near, valid)
+    )
     weights, entropy, right = Weights(learner), [], []
     for b in np.flatnonzero(valid):
         p = compare(weights, weights.trunk("trunk", first[b]), weights.trunk("trunk", second[b]))
@@ -130,7 +132,7 @@ def test_a_batch_without_valid_pairs_teaches_nothing(quick, states, rng):
     def run(params):
         def loss(params):
             net = type(learner)(learner.graph, params, learner.stats, ()).net()
-            return BONUS.loss(net, (), Pair(first, second, none, none), KEY)[0]
+            return BONUS.loss(net, (), LabelledPair(first, second, none, none), KEY)[0]
 
         return jax.value_and_grad(loss)(params)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from oracle import BOX_SPEC, ENVS, KEY, SMALL, SPEC, Weights, foretold, inverse_model, places, plain
+from oracle import BOX_SPEC, ENVS, KEY, SMALL, SPEC, Weights, inverse_model, places, plain, predicted
 
 from etd.bonuses import ICM
 
@@ -36,7 +36,7 @@ def by_name(rollouts, boxed):
 
 def surprise(weights, r, t, n):
     present, after = (weights.trunk("trunk", obs[t, n]) for obs in (r.obs, r.next_obs))
-    return ((foretold(weights, present, r.action[t, n]) - after) ** 2).sum() / 2
+    return ((predicted(weights, present, r.action[t, n]) - after) ** 2).sum() / 2
 
 
 def test_bonus_is_half_the_squared_error_of_the_forward_model(score, states, by_name):

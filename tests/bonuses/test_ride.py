@@ -14,10 +14,10 @@ from oracle import (
     SPEC,
     Visits,
     Weights,
-    foretold,
     inverse_model,
     places,
     plain,
+    predicted,
 )
 
 from etd.bonuses import RIDE
@@ -84,7 +84,7 @@ def test_loss_weighs_the_norm_of_the_forward_error(descent, states, rollouts, bo
     norms = []
     for t, n in places(r):
         present, after = (weights.trunk("trunk", obs[t, n]) for obs in (r.obs, r.next_obs))
-        norms.append(np.linalg.norm(foretold(weights, present, r.action[t, n]) - after))
+        norms.append(np.linalg.norm(predicted(weights, present, r.action[t, n]) - after))
     np.testing.assert_allclose(loss, 0.1 * inverse + 10 * np.mean(norms), rtol=1e-5)
     np.testing.assert_allclose(metrics["inverse_loss"], inverse, rtol=1e-5)
     np.testing.assert_allclose(metrics["forward_loss"], np.mean(norms), rtol=1e-5)

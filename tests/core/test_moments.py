@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from etd.core.moments import Moments, Tally
+from etd.core.moments import Moments, RunningMoments
 
 
 def test_scalar_moments_by_hand():
@@ -37,24 +37,24 @@ def test_constant_zero_stays_zero_while_the_variance_decays():
 
 
 @pytest.fixture(scope="module")
-def follow(quick):
+def scanned(quick):
     """A tally, the tallies after every step and the values standardised by those of their step."""
 
     def run(tally, x):
-        after, steps = tally.follow(x)
-        return after, steps, jax.vmap(Tally.standardise)(steps, x)
+        after, steps = tally.scan(x)
+        return after, steps, jax.vmap(RunningMoments.standardise)(steps, x)
 
     return quick(run)
 
 
 @pytest.mark.parametrize("offset", [0.0, 300.0])
-def test_tally_is_of_everything_so_far(follow, rng, offset):
+def test_tally_is_of_everything_so_far(scanned, rng, offset):
     """Step by step over three rollouts, also far from zero, where sums of squares would round away and the values
     themselves, and so their mean, round at 3e-5."""
-    tally, past = Tally.start(), []
+    tally, past = RunningMoments.start(), []
     for _ in range(3):
         x = (offset + rng.normal(size=(5, 3)) * rng.uniform(0.1, 3, size=(5, 1))).astype(np.float32)
-        tally, steps, standard = follow(tally, x)
+        tally, steps, standard = scanned(tally, x)
         for t in range(5):
             past += list(x[t].astype(np.float64))
             assert steps.samples[t] == len(past)
@@ -67,9 +67,9 @@ def test_tally_is_of_everything_so_far(follow, rng, offset):
         np.testing.assert_allclose(tally.spread, steps.spread[-1], rtol=0)
 
 
-def test_tally_of_nothing_and_of_one_value(follow):
+def test_tally_of_nothing_and_of_one_value(scanned):
     """An empty tally only divides by the floor of its deviation; equal values are at the mean."""
-    np.testing.assert_allclose(Tally.start().standardise(np.float32(2e-5)), 2.0, rtol=1e-6)
-    tally, _, standard = follow(Tally.start(), np.full((5, 3), 7.0, np.float32))
+    np.testing.assert_allclose(RunningMoments.start().standardise(np.float32(2e-5)), 2.0, rtol=1e-6)
+    tally, _, standard = scanned(RunningMoments.start(), np.full((5, 3), 7.0, np.float32))
     assert (tally.samples, tally.mean, tally.spread) == (15, 7, 0)
     np.testing.assert_array_equal(standard, 0.0)

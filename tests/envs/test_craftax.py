@@ -15,8 +15,7 @@ from etd.bonuses import ETD
 from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.envs import Task, autoreset, craftax, ids
-from etd.lab import presets
-from etd.train import trainer
+from etd.train import compiled, presets
 from etd.train.evaluate import replay
 from etd.train.experiment import Experiment
 
@@ -367,12 +366,12 @@ def test_an_agent_trains(name, package):
         bonus=ETD(minibatch=8, epochs=1, features=8, latent=8, embedding=8),
         ppo=PPO(minibatch=8, epochs=1, features=8, latent=8, norm="layer"),
         num_envs=2,
-        rollout=8,
+        rollout_steps=8,
         seeds=2,
     )
     jax.config.update("jax_disable_most_optimizations", True)
     try:
-        state, metrics = trainer.advancer(experiment)(trainer.starter(experiment)())
+        state, metrics = compiled.make_step(experiment)(compiled.make_init(experiment)())
     finally:
         jax.config.update("jax_disable_most_optimizations", False)
     assert np.asarray(metrics["alive"]).all()

@@ -37,7 +37,7 @@ from etd.envs.minigrid.world import (
 )
 
 pytest.importorskip("minigrid")
-from etd.envs.minigrid import parity
+from etd.lab.bench import parity
 
 SIGNIFICANCE = 1e-3
 SAMPLE = [

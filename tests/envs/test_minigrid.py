@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etd.envs.minigrid import IDS, make, speed
+from etd.envs.minigrid import IDS, make
 from etd.envs.minigrid.actions import reward_at
 from etd.envs.minigrid.table import LEVELS
 from etd.envs.minigrid.world import EMPTY, World
+from etd.lab.bench import speed
 
 DOORKEY = "MiniGrid-DoorKey-8x8-v0"
 RULES = [
@@ -124,7 +125,7 @@ def test_neither_gymnasium_nor_minigrid_is_imported() -> None:
     """The compiled levels need JAX alone."""
     code = (
         "import sys; sys.modules['gymnasium'] = sys.modules['minigrid'] = None\n"
-        "import etd.envs.minigrid, etd.envs.minigrid.parity as parity\n"
+        "import etd.envs.minigrid, etd.lab.bench.parity as parity\n"
         "try: parity.farama('MiniGrid-DoorKey-8x8-v0')\n"
         "except ImportError as error: assert 'pip install' in str(error)\n"
         "else: raise AssertionError('no error')\n"

@@ -80,7 +80,7 @@ def test_some_levels_can_be_solved(name: str) -> None:
 def test_faramas_own_levels_lose_as_many(name: str) -> None:
     """The fractions above, by the same search on Farama's levels: within four standard deviations of those of ours."""
     pytest.importorskip("minigrid")
-    from etd.envs.minigrid import parity
+    from etd.lab.bench import parity
 
     count, rule, theirs = 1000, make(name).level.rule, parity.farama(name)
     lost = 0

@@ -18,9 +18,9 @@ from etd.envs import autoreset
 from etd.envs.minigrid import IDS, MiniGrid, make
 from etd.envs.minigrid.actions import FORWARD, RIGHT
 from etd.envs.minigrid.world import World
-from etd.lab.presets import PRESETS
+from etd.train.presets import PRESETS
 
-ROLLOUT, ENVS = PRESETS["minigrid-etd"].rollout, PRESETS["minigrid-etd"].num_envs
+ROLLOUT, ENVS = PRESETS["minigrid-etd"].rollout_steps, PRESETS["minigrid-etd"].num_envs
 ROLLOUTS = 3
 
 
@@ -36,7 +36,7 @@ def starts_used(spec: EnvSpec, rollout: int, elapsed: int) -> np.ndarray:
     return used
 
 
-@pytest.mark.parametrize("rollout", sorted({preset.rollout for preset in PRESETS.values()}))
+@pytest.mark.parametrize("rollout", sorted({preset.rollout_steps for preset in PRESETS.values()}))
 def test_a_pool_lasts_for_the_quickest_play(rollout: int) -> None:
     """In every level and in what the presets make of one; whatever the age of the episode that comes over, the pool
     suffices, and one start fewer would not."""

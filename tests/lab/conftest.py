@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from etd.lab import presets, session
-from etd.lab.store import Run
+from etd.lab.runs import session
+from etd.lab.runs.store import Run
+from etd.train import presets
 
 SMALL = {"ppo.minibatch": 32, "ppo.features": 8, "ppo.latent": 8, "ppo.epochs": 1}
 SMALL |= {"bonus.minibatch": 32, "bonus.features": 8, "bonus.latent": 8, "bonus.embedding": 8, "bonus.epochs": 1}
@@ -39,7 +40,7 @@ def compile_quickly() -> Iterator[None]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run: two small agents, numbered from 3, trained for a moment."""
     path = tmp_path_factory.mktemp("runs") / "tiny"
-    sizes = {"num_envs": 4, "rollout": 16, "steps": 320, "seed": 3, "seeds": 2}
+    sizes = {"num_envs": 4, "rollout_steps": 16, "steps": 320, "seed": 3, "seeds": 2}
     with quick():
         session.train("MiniGrid-Empty-5x5-v0", out=path, quiet=True, fields=SMALL, **sizes)
     return path
@@ -58,7 +59,9 @@ def logged(tmp_path: Path) -> Logged:
         **columns: np.ndarray,
     ) -> Run:
         seeds, iterations = np.shape(returns)
-        run = Run.create(tmp_path / name, replace(presets.choose(env, bonus), seeds=seeds, num_envs=10, rollout=100))
+        run = Run.create(
+            tmp_path / name, replace(presets.choose(env, bonus), seeds=seeds, num_envs=10, rollout_steps=100)
+        )
         wall = np.arange(1, iterations + 1) * 10.0 if wall is None else wall
         for i in range(iterations):
             rows = []

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from etd.cli import COMMANDS, main
-from etd.lab import session
-from etd.lab.store import Run
+from etd.lab.runs import session
+from etd.lab.runs.store import Run
 from tests.lab.conftest import SMALL
 
 
@@ -67,7 +67,7 @@ def test_mistakes_get_a_sentence(capsys, tmp_path, trained):
 def test_a_missing_extra_names_its_pip_command(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     small = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    small += ["--set", "num_envs=4", "--set", "rollout=16", "--steps", "64", "--out", str(tmp_path / "run")]
+    small += ["--set", "num_envs=4", "--set", "rollout_steps=16", "--steps", "64", "--out", str(tmp_path / "run")]
     said = refused(capsys, "train", "--env", "MiniGrid-Empty-5x5-v0", *small, "--log", "tensorboard")
     assert "pip install 'etd[tensorboard]'" in said
 
@@ -76,7 +76,7 @@ def start(path, steps, **environment):
     """``etd train`` of the experiment of ``trained``, which is compiled already, in its own process."""
     words = ["--env", "MiniGrid-Empty-5x5-v0", "--steps", str(steps), "--out", str(path)]
     words += [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    words += ["--set", "num_envs=4", "--set", "rollout=16", "--seed", "3", "--seeds", "2"]
+    words += ["--set", "num_envs=4", "--set", "rollout_steps=16", "--seed", "3", "--seeds", "2"]
     cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
     return command("train", *words, **{**cache, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **environment})
 

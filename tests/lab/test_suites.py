@@ -11,12 +11,14 @@ from PIL import Image
 
 from etd import cli
 from etd.envs import host
-from etd.lab import evaluation, session, watch
+from etd.lab.film import watch
+from etd.lab.runs import evaluate as evaluation
+from etd.lab.runs import session
 from tests.drawing import can_draw
 
 LIGHT = ["Crafter-v0", "dmc:cartpole-swingup_sparse", "HalfCheetahVelSparse-v0"]
 HEAVY = ["MiniWorld-MazeS3-v0", "metaworld:reach", "gymnasium:CartPole-v1"]
-SMALL = ["num_envs=2", "rollout=16", "ppo.minibatch=16", "ppo.features=8", "ppo.latent=8", "ppo.epochs=1"]
+SMALL = ["num_envs=2", "rollout_steps=16", "ppo.minibatch=16", "ppo.features=8", "ppo.latent=8", "ppo.epochs=1"]
 SMALL += ["bonus.minibatch=16", "bonus.features=8", "bonus.latent=8", "bonus.embedding=8", "bonus.epochs=1"]
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from test_trainer import assert_close, assert_same, of_seed, to_device, to_host
+from test_compiled import assert_close, assert_same, of_seed, to_device, to_host
 
 from etd.agent.ppo import PPO
 from etd.bonuses import NoBonus
 from etd.core.types import Discrete, EnvSpec, Transition
-from etd.lab.store import Run
-from etd.train import learn, trainer
+from etd.lab.runs.store import Run
+from etd.train import compiled, learn
 from etd.train.experiment import Experiment
 
 DEVICES = {3: 1, 4: 2}
@@ -47,7 +47,7 @@ class Ring:
 
 
 PPO_OF_RING = PPO(minibatch=8, epochs=1, features=8, latent=8, norm="none")
-RING = Experiment(env=Ring(), bonus=NoBonus(), ppo=PPO_OF_RING, num_envs=2, rollout=8, seed=5, seeds=4)
+RING = Experiment(env=Ring(), bonus=NoBonus(), ppo=PPO_OF_RING, num_envs=2, rollout_steps=8, seed=5, seeds=4)
 
 
 def devices(tree):
@@ -56,7 +56,7 @@ def devices(tree):
 
 def check_each_seed_equals_itself_alone(experiment, iterate):
     """Alone: without a seed axis, on one device, from the same first state. Returns the first and the last state."""
-    state, step = trainer.starter(experiment)(), trainer.advancer(experiment)
+    state, step = compiled.make_init(experiment)(), compiled.make_step(experiment)
     start = to_host(state)
     alone = [to_device(of_seed(start, index)) for index in range(experiment.seeds)]
     for _ in range(2):
@@ -67,16 +67,16 @@ def check_each_seed_equals_itself_alone(experiment, iterate):
             alone[index], alone_metrics = iterate(alone[index])
             assert_same(to_host(alone[index].envs), of_seed(together[0].envs, index))
             assert_close(to_host((alone[index], alone_metrics)), of_seed(together, index))
-    fresh = trainer.starter(experiment)()  # what the host has looked at need not be given up
+    fresh = compiled.make_init(experiment)()  # what the host has looked at need not be given up
     step(fresh)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(fresh))
     return start, state
 
 
 def check_saved_and_loaded_it_continues_exactly(experiment, state, folder):
-    run, step = Run.create(folder, Experiment()), trainer.advancer(experiment)
+    run, step = Run.create(folder, Experiment()), compiled.make_step(experiment)
     run.save(state, 2)
-    loaded, _, _ = run.load(trainer.shapes(experiment))
+    loaded, _, _ = run.load(compiled.shapes(experiment))
     assert_same(to_host(loaded), to_host(state))
     after = step(loaded)
     assert devices(after) == {2}

@@ -27,9 +27,9 @@ def env():
 
 
 @pytest.fixture(scope="module")
-def minds(quick, env):
+def learner(quick, env):
     """Of an agent that has learned nothing: it acts at random."""
-    return quick(lambda key: learn.init(EXPERIMENT, env, key).minds)(jax.random.key(0))
+    return quick(lambda key: learn.init(EXPERIMENT, env, key).learner)(jax.random.key(0))
 
 
 def check(outcome, done, reward):
@@ -43,13 +43,13 @@ def check(outcome, done, reward):
     assert (done.sum(0) > 1).any()
 
 
-def test_outcomes_are_those_of_the_kept_episodes(quick, env, minds):
-    play = quick(lambda minds: evaluate.play(EXPERIMENT, env, minds, EPISODES, KEY, False))
-    whole = jax.device_get(play(minds))
+def test_outcomes_are_those_of_the_kept_episodes(quick, env, learner):
+    play = quick(lambda learner: evaluate.play(EXPERIMENT, env, learner, EPISODES, KEY, False))
+    whole = jax.device_get(play(learner))
     check(whole.outcome, whole.rollout.done, whole.rollout.step.reward)
 
 
-def test_outcomes_counted_on_the_way(quick, env, minds, monkeypatch):
+def test_outcomes_counted_on_the_way(quick, env, learner, monkeypatch):
     """The loop in chunks of 7 against the chunks one by one."""
     monkeypatch.setattr(evaluate, "CHUNK", 7)
     envs = quick(lambda: autoreset.begin(env, named(KEY, "levels"), EPISODES))()
@@ -57,7 +57,7 @@ def test_outcomes_counted_on_the_way(quick, env, minds, monkeypatch):
     hidden = first_hidden(8, EPISODES)
     chunk = quick(
         lambda envs, hidden, k: collect(
-            env, minds.policy, envs, hidden, pool, 7, named(KEY, "play", k), frozenset(), False
+            env, learner.policy, envs, hidden, pool, 7, named(KEY, "play", k), frozenset(), False
         )
     )
     done, reward = [], []
@@ -65,5 +65,5 @@ def test_outcomes_counted_on_the_way(quick, env, minds, monkeypatch):
         envs, hidden, rollout = chunk(envs, hidden, k)
         done.append(np.asarray(rollout.done))
         reward.append(np.asarray(rollout.step.reward))
-    count = quick(lambda minds: evaluate.outcome(EXPERIMENT, env, minds, EPISODES, KEY, False))
-    check(jax.device_get(count(minds)), np.concatenate(done), np.concatenate(reward))
+    count = quick(lambda learner: evaluate.outcome(EXPERIMENT, env, learner, EPISODES, KEY, False))
+    check(jax.device_get(count(learner)), np.concatenate(done), np.concatenate(reward))

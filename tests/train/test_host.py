@@ -29,18 +29,18 @@ from etd.envs import Task
 from etd.envs.host import pool
 from etd.envs.host.env import Normaliser
 from etd.envs.host.pool import WorkerError
-from etd.lab import session
-from etd.lab.progress import Progress
-from etd.train import learn, trainer
+from etd.lab.runs import session
+from etd.lab.runs.progress import Progress
+from etd.train import compiled, learn
 from etd.train.experiment import Experiment
-from etd.train.host import HostTrainer, Stage, advancing
+from etd.train.host import HostCollector, HostTrainer, advancing
 
 TINY = Experiment(
     env=Task(HOST),
     bonus=ETD(minibatch=20, epochs=1, features=8, latent=8, embedding=8, norm="layer"),
     ppo=PPO(minibatch=20, epochs=1, features=8, latent=8, norm="layer"),
     num_envs=4,
-    rollout=10,
+    rollout_steps=10,
     steps=120,
     seed=5,
     seeds=2,
@@ -85,7 +85,7 @@ def together():
             return hidden, rollout
 
         step.stage.rollout = remember
-        state = trainer.starter(TINY)()
+        state = compiled.make_init(TINY)()
         for _ in range(3):
             state, metrics = step(state)
             states.append((copied(state._replace(key=None)), copied(metrics)))
@@ -102,10 +102,10 @@ def test_host_and_device_learn_the_same(together):
         for k in range(3):
             state, metrics = step(state)
             on_host, said = states[k]
-            mine = jax.tree.map(lambda leaf, i=index: leaf[i], on_host.minds)
+            mine = jax.tree.map(lambda leaf, i=index: leaf[i], on_host.learner)
             # Not the ledger: the host names states by what is seen of them.
             for part in ("policy", "bonus", "bonus_moments", "advantage_moments"):
-                assert_close(getattr(mine, part), getattr(copied(state.minds), part))
+                assert_close(getattr(mine, part), getattr(copied(state.learner), part))
             for name in ("return", "length", "success", "episodes", "bonus_mean", "model_loss", "ppo_kl"):
                 np.testing.assert_allclose(said[name][index], metrics[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
@@ -114,7 +114,7 @@ def test_the_policy_looks_while_environments_step(monkeypatch):
     """Two environments of 40 ms a step in one worker, 30 ms a look: ten steps take 0.8 s, not 1.46."""
     monkeypatch.setenv("ETD_WORKERS", "1")
     env = Task(HOST.replace("Corridor-", "Slow-")).host()
-    stage = Stage(env, [0], 2, "train")
+    stage = HostCollector(env, [0], 2, "train")
 
     def look(policy, obs, hidden, noise):
         time.sleep(0.03)
@@ -150,7 +150,7 @@ def test_resuming_is_exact(together):
     """From the second state on, in new worker processes: bit for bit the third."""
     states, _ = together
     start = states[1][0]
-    key = trainer.starter(TINY)().key
+    key = compiled.make_init(TINY)().key
     assert start.envs.time.any()  # episodes were under way
     with advancing(TINY) as step:
         state, metrics = step(jax.tree.map(jax.numpy.asarray, start._replace(key=key)))
@@ -161,14 +161,14 @@ def test_resuming_is_exact(together):
 def test_what_does_not_repeat_itself_ends_and_is_told(together):
     """Observations that depend on the process cannot be found again: every running episode is cut."""
     experiment, said = replace(TINY, env=Task(HOST.replace("Corridor-v0", "Drift-v0"))), []
-    start, key = together[0][1][0], trainer.starter(TINY)().key
+    start, key = together[0][1][0], compiled.make_init(TINY)().key
     with advancing(experiment, said.append) as step:
         step.stage.begin(start.envs)
         _, rollout = step.stage.rollout(
-            trainer.actor(experiment),
-            start.minds.policy,
+            compiled.make_actor(experiment),
+            start.learner.policy,
             start.hidden,
-            np.asarray(trainer.noise(experiment)(jax.tree.map(jax.numpy.asarray, start._replace(key=key)))),
+            np.asarray(compiled.make_noise(experiment)(jax.tree.map(jax.numpy.asarray, start._replace(key=key)))),
         )
     cut = start.envs.time > 0
     np.testing.assert_array_equal(rollout.step.truncated[:, 0] & ~rollout.step.terminated[:, 0], cut)
@@ -201,7 +201,7 @@ def test_a_worker_that_dies_is_replaced(fault, faults, words):
     said = []
     with advancing(replace(TINY, seeds=1), said.append) as step:
         driver: HostTrainer = step
-        state = trainer.starter(replace(TINY, seeds=1))()
+        state = compiled.make_init(replace(TINY, seeds=1))()
         state, _ = step(state)
         fault(*faults)
         before = driver.stage.pool.workers[:]
@@ -218,7 +218,7 @@ def pair(fault, monkeypatch):
     """Two corridors in one worker, at their start, and what was said of them."""
     monkeypatch.setenv("ETD_WORKERS", "1")
     said: list[str] = []
-    with pool.Pool(HOST, Task(HOST).host().spec, [(0, 0), (0, 1)], [0, 0], tell=said.append) as both:
+    with pool.WorkerPool(HOST, Task(HOST).host().spec, [(0, 0), (0, 1)], [0, 0], tell=said.append) as both:
         assert both.begin(np.zeros(2, np.int32), {}) == 0
 
         def step(*actions):
@@ -271,7 +271,7 @@ def test_signals_for_the_parent_are_not_for_its_workers(pair):
 
 def test_environments_are_closed_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setenv("CORRIDOR_CLOSED", str(tmp_path))
-    with pool.Pool(HOST, Task(HOST).host().spec, [(0, n) for n in range(3)], [0] * 3):
+    with pool.WorkerPool(HOST, Task(HOST).host().spec, [(0, n) for n in range(3)], [0] * 3):
         here = len(list(tmp_path.iterdir()))
     assert len(list(tmp_path.iterdir())) == here + 3
 
@@ -283,7 +283,7 @@ def test_too_little_shared_memory_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(UserError, match=r"2 environments of .*Corridor-v0 need .* MiB of shared memory; .* has less"):
-        pool.Pool(HOST, Task(HOST).host().spec, [(0, 0), (0, 1)], [0, 0])
+        pool.WorkerPool(HOST, Task(HOST).host().spec, [(0, 0), (0, 1)], [0, 0])
 
 
 def test_a_workers_words_are_shown_as_they_are(capsys):
@@ -297,7 +297,7 @@ def test_a_worker_that_does_not_answer_is_told_of_and_waited_for(fault, monkeypa
     monkeypatch.setattr(pool, "PATIENCE", 0.3)
     said = []
     with advancing(replace(TINY, seeds=1), said.append) as step:
-        state, _ = step(trainer.starter(replace(TINY, seeds=1))())
+        state, _ = step(compiled.make_init(replace(TINY, seeds=1))())
         said.clear()
         fault("step wait")
         step(state)
@@ -322,8 +322,8 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path):
     code = f"""
 import sys, time
 from etd.envs.host.env import HostEnv
-from etd.envs.host.pool import Pool
-pool = Pool({HOST!r}, HostEnv({HOST!r}).spec, [(0, n) for n in range(4)], [0] * 4)
+from etd.envs.host.pool import WorkerPool
+pool = WorkerPool({HOST!r}, HostEnv({HOST!r}).spec, [(0, n) for n in range(4)], [0] * 4)
 print(*[worker.process.pid for worker in pool.workers], flush=True)
 time.sleep(60)
 """
@@ -363,7 +363,7 @@ def test_the_normaliser_is_gymnasiums(rng):
 def test_normalised_training_counts_every_observation_once():
     experiment = replace(TINY, env=Task(HOST, normalise=True), seeds=1)
     with advancing(experiment) as step:
-        state, _ = step(trainer.starter(experiment)())
+        state, _ = step(compiled.make_init(experiment)())
         kept = state.envs.normaliser
         done = int(np.asarray(step.stage.running.episode).sum())
     assert float(kept.seen.sum()) == pytest.approx(4 + 40 + done, abs=0.01)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from etd.lab import session
+from etd.lab.runs import session
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from etd.core.types import Array
 
 
 def advantages(
-    reward: Array, value: Array, done: Array, discount: float, trace: float, final_value: Array | None = None
+    reward: Array, value: Array, done: Array, discount: float, gae_lambda: float, final_value: Array | None = None
 ) -> Array:
     """A_t = delta_t + gamma lambda (1 - done_t) A_{t+1},  delta_t = r_t + gamma V_{t+1} (1 - done_t) - V_t.  [T, N]
 
@@ -23,7 +23,7 @@ def advantages(
 
     def back(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         delta, keep = now
-        advantage = delta + discount * trace * keep * later
+        advantage = delta + discount * gae_lambda * keep * later
         return advantage, advantage
 
     return jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, keep), reverse=True)[1]

@@ -40,13 +40,13 @@ class PPO:
     epochs: int = 4
     minibatch: int = 512
     discount: float = 0.99
-    trace: float = 0.95
+    gae_lambda: float = 0.95
     """lambda of the advantage estimate"""
     clip: float = 0.2
     value_clip: float = 0.0
     """how far a value may move from its rollout-time estimate; 0 leaves it free"""
-    entropy: float = 5e-4
-    value: float = 0.5
+    entropy_coef: float = 5e-4
+    value_coef: float = 0.5
     max_grad_norm: float = 0.5
     features: int = 64
     latent: int = 128
@@ -73,7 +73,7 @@ class PPO:
     ) -> tuple[Learner, Moments, Metrics]:
         """One iteration's update on the mixed ``reward`` [T, N]; ``moments`` are those of the advantages."""
         final = self.final_values(learner, rollout) if self.bootstrap_timeouts else None
-        advantage = advantages(reward, rollout.value, rollout.done, self.discount, self.trace, final)
+        advantage = advantages(reward, rollout.value, rollout.done, self.discount, self.gae_lambda, final)
         target = advantage + rollout.value[:-1]
         if self.advantage_norm == "running":
             moments = moments.update(advantage, 0.9)
@@ -93,7 +93,7 @@ class PPO:
         return learner, moments, {**metrics, "explained_variance": 1 - spread}
 
     def loss(self, net: ActorCritic, batch: Examples, key: Key) -> tuple[Array, Metrics]:
-        """-E min(A r, A clip(r, 1 +- clip)) - entropy H + value E (R - V)^2, with r the probability ratio."""
+        """-E min(A r, A clip(r, 1 +- clip)) - entropy_coef H + value_coef E (R - V)^2, with r the probability ratio."""
         out: Output = net(batch.obs, batch.hidden)
         advantage = batch.advantage
         if self.advantage_norm == "minibatch":
@@ -114,7 +114,7 @@ class PPO:
             "kl": ((ratio - 1) - log_ratio).mean(),
             "clip_fraction": (jnp.abs(ratio - 1) > self.clip).mean(),
         }
-        return policy_loss - self.entropy * entropy + self.value * value_loss, metrics
+        return policy_loss - self.entropy_coef * entropy + self.value_coef * value_loss, metrics
 
     def final_values(self, learner: Learner, rollout: Rollout) -> Array:
         """V of the true last observation where the time limit alone ended an episode, 0 elsewhere. [T, N]"""

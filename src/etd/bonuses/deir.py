@@ -51,7 +51,7 @@ class Trace(NamedTuple):
     bonus: Array
 
 
-class Example(NamedTuple):
+class DEIRExample(NamedTuple):
     """Leading axis T*N or B."""
 
     move: Move
@@ -85,10 +85,10 @@ class DEIR(Discriminator):
         metrics = {"memory_filled": memory.occupancy(seen)}
         return state._replace(memory=Path(seen, hidden)), Scored(bonus, Trace(before, bonus), metrics)
 
-    def examples(self, state: BonusState, rollout: Rollout, trace: Trace, key: Key) -> Example:
-        return Example(moves(rollout), flat(trace.hidden))
+    def examples(self, state: BonusState, rollout: Rollout, trace: Trace, key: Key) -> DEIRExample:
+        return DEIRExample(moves(rollout), flat(trace.hidden))
 
-    def loss(self, net: RecurrentNet, extra: Queue, batch: Example, key: Key) -> tuple[Array, Metrics]:
+    def loss(self, net: RecurrentNet, extra: Queue, batch: DEIRExample, key: Key) -> tuple[Array, Metrics]:
         move = batch.move
         fake, different = draw(extra, move.next_obs, key)
         phi, after, other = jnp.split(net.trunk(jnp.concatenate([move.obs, move.next_obs, fake])), 3)

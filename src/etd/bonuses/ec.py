@@ -43,7 +43,7 @@ class Landmarks(NamedTuple):
     """[N] uint32: how many were stored this episode; it decides the place to overwrite"""
 
 
-class Pair(NamedTuple):
+class LabelledPair(NamedTuple):
     """Two states of one episode; leading axis T*N or B."""
 
     first: Array
@@ -108,7 +108,7 @@ class EC(LearnedBonus):
         bonus = self.scale * (self.offset - similarity)
         return state._replace(memory=kept), Scored(bonus, (), {"memory_filled": kept.filled.max() / self.capacity})
 
-    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Pair:
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> LabelledPair:
         """Every state with another of its episode's future in this rollout, near or far by a coin's toss."""
         coin_key, near_key, far_key, order_key = jax.random.split(key, 4)
         left = futures.steps_left(rollout.done)
@@ -119,9 +119,9 @@ class EC(LearnedBonus):
         present, future = rollout.obs[:-1], futures.pick(rollout.next_obs, ahead)
         swap = jax.random.bernoulli(order_key, shape=left.shape).reshape(*left.shape, *[1] * (present.ndim - 2))
         first, second = jnp.where(swap, future, present), jnp.where(swap, present, future)
-        return flat(Pair(first, second, near, near | (left > self.far)))
+        return flat(LabelledPair(first, second, near, near | (left > self.far)))
 
-    def loss(self, net: Comparator, extra: PyTree, batch: Pair, key: Key) -> tuple[Array, Metrics]:
+    def loss(self, net: Comparator, extra: PyTree, batch: LabelledPair, key: Key) -> tuple[Array, Metrics]:
         first, second = jnp.split(net.trunk(jnp.concatenate([batch.first, batch.second])), 2)
         logit = net.compare(first, second)
         count = jnp.maximum(batch.valid.sum(), 1)

@@ -50,4 +50,4 @@ class ICM(LearnedBonus):
 
 
 def _error(net: DynamicsNet, present: Array, after: Array, action: Array) -> Array:
-    return jnp.square(net.foretell(present, action) - after).sum(-1) / 2
+    return jnp.square(net.predict_next(present, action) - after).sum(-1) / 2

@@ -22,7 +22,7 @@ from etd.bonuses import energies, memory
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import InverseNet, Move, embed, flat, moves
 from etd.bonuses.rnd import Distillation, Source, seen
-from etd.core.moments import Tally
+from etd.core.moments import RunningMoments
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import NormKind
 from etd.nets.model import create
@@ -39,14 +39,14 @@ class NGUNet(nnx.Module):
 class Scale(NamedTuple):
     """What novelty is measured against; global to the run."""
 
-    errors: Tally
+    errors: RunningMoments
     distance: Array
     """[] decayed sum of the neighbours' mean squared distances"""
     weight: Array
     """[] and of ones, so that distance / weight is their mean"""
 
 
-class Example(NamedTuple):
+class NGUExample(NamedTuple):
     """Leading axis T*N or B."""
 
     move: Move
@@ -82,7 +82,7 @@ class NGU(LearnedBonus):
             return NGUNet(spec, self.source, self.features, self.latent, self.norm)
 
         history = memory.empty(num_envs, spec.max_steps + 1, self.features)
-        return BonusState(create(build, self.optimiser(), key), history, Scale(Tally.start(), *jnp.zeros(2)))
+        return BonusState(create(build, self.optimiser(), key), history, Scale(RunningMoments.start(), *jnp.zeros(2)))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: NGUNet = state.learner.net()
@@ -92,16 +92,16 @@ class NGU(LearnedBonus):
         scale, mean = self._follow(state.extra, distance)
         episodic = self._episodic(distance / (mean[:, None, None] + 1e-5))
         error = embed(net.error, seen(rollout, self.source).present)[..., 0]
-        errors, tallies = scale.errors.follow(error)
-        lifelong = jnp.clip(1 + jax.vmap(Tally.standardise)(tallies, error), 1, self.clip)
+        errors, tallies = scale.errors.scan(error)
+        lifelong = jnp.clip(1 + jax.vmap(RunningMoments.standardise)(tallies, error), 1, self.clip)
         state = state._replace(memory=history, extra=scale._replace(errors=errors))
         metrics = {"memory_filled": memory.occupancy(history), "lifelong_mean": lifelong.mean()}
         return state, Scored(episodic * lifelong, (), metrics)
 
-    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Example:
-        return Example(moves(rollout), flat(seen(rollout, self.source).present))
+    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> NGUExample:
+        return NGUExample(moves(rollout), flat(seen(rollout, self.source).present))
 
-    def loss(self, net: NGUNet, extra: PyTree, batch: Example, key: Key) -> tuple[Array, Metrics]:
+    def loss(self, net: NGUNet, extra: PyTree, batch: NGUExample, key: Key) -> tuple[Array, Metrics]:
         inverse, metrics = net.inverse.inverse_loss(*net.inverse.pair(batch.move), batch.move.action)
         error = net.error(batch.seen).mean()
         return inverse + error, {**metrics, "inverse_loss": inverse, "distillation_loss": error}

@@ -78,8 +78,8 @@ class DynamicsNet(InverseNet):
 
     def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind) -> None:
         super().__init__(spec, features, latent, norm)
-        self.ahead = Block(features + width(spec.action), latent, norm)
-        self.foretold = Linear(latent, features)
+        self.forward_hidden = Block(features + width(spec.action), latent, norm)
+        self.forward_out = Linear(latent, features)
 
-    def foretell(self, present: Array, action: Array) -> Array:
-        return self.foretold(self.ahead(jnp.concatenate([present, describe(action, self.space)], -1)))
+    def predict_next(self, present: Array, action: Array) -> Array:
+        return self.forward_out(self.forward_hidden(jnp.concatenate([present, describe(action, self.space)], -1)))

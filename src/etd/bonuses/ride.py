@@ -49,7 +49,7 @@ class RIDE(LearnedBonus):
     def loss(self, net: DynamicsNet, extra: PyTree, batch: Move, key: Key) -> tuple[Array, Metrics]:
         present, after = net.pair(batch)
         inverse, metrics = net.inverse_loss(present, after, batch.action)
-        forward = _norm(net.foretell(present, batch.action) - after, floor=1e-8).mean()
+        forward = _norm(net.predict_next(present, batch.action) - after, floor=1e-8).mean()
         loss = self.inverse * inverse + self.forward * forward
         return loss, {**metrics, "inverse_loss": inverse, "forward_loss": forward}
 

@@ -37,7 +37,7 @@ class Moments(NamedTuple):
         return (x - self.mean) / (jnp.sqrt(self.var) + 1e-5)
 
 
-class Tally(NamedTuple):
+class RunningMoments(NamedTuple):
     """Mean and variance of everything so far, all alike."""
 
     samples: Array
@@ -46,14 +46,14 @@ class Tally(NamedTuple):
     """sum of squared deviations from the mean"""
 
     @classmethod
-    def start(cls) -> Tally:
+    def start(cls) -> RunningMoments:
         return cls(*jnp.zeros(3))
 
-    def follow(self, x: Array) -> tuple[Tally, Tally]:
+    def scan(self, x: Array) -> tuple[RunningMoments, RunningMoments]:
         """Enter ``x`` [T, N] step by step: the tally after it, and the tallies [T] after each step, that one's values
         included."""
         mean = x.mean(1)
-        steps = Tally(jnp.full_like(mean, x.shape[1]), mean, jnp.square(x - mean[:, None]).sum(1))
+        steps = RunningMoments(jnp.full_like(mean, x.shape[1]), mean, jnp.square(x - mean[:, None]).sum(1))
         rows = jax.tree.map(lambda now, later: jnp.concatenate([now[None], later]), self, steps)
         rows = jax.lax.associative_scan(_joined, rows)
         return jax.tree.map(lambda leaf: leaf[-1], rows), jax.tree.map(lambda leaf: leaf[1:], rows)
@@ -62,8 +62,8 @@ class Tally(NamedTuple):
         return (x - self.mean) / (jnp.sqrt(self.spread / jnp.maximum(self.samples, 1)) + 1e-5)
 
 
-def _joined(a: Tally, b: Tally) -> Tally:
+def _joined(a: RunningMoments, b: RunningMoments) -> RunningMoments:
     samples = a.samples + b.samples
     share = b.samples / jnp.maximum(samples, 1)
     apart = b.mean - a.mean
-    return Tally(samples, a.mean + apart * share, a.spread + b.spread + apart * apart * a.samples * share)
+    return RunningMoments(samples, a.mean + apart * share, a.spread + b.spread + apart * apart * a.samples * share)

@@ -71,7 +71,7 @@ def ids() -> list[str]:
     return [*minigrid.IDS, *maze.IDS, *craftax.IDS, *(name for suite in host.SUITES for name in suite.ids)]
 
 
-def wanting(name: str) -> str:
+def missing_extra(name: str) -> str:
     """The extra that has to be installed before this environment can be made; empty if none."""
     if name in craftax.IDS:
         return "craftax" if craftax.missing() else ""

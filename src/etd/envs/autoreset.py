@@ -34,7 +34,7 @@ class Envs(NamedTuple):
     """[N] int32: how many episodes each has begun since the run began"""
 
 
-class Pool(NamedTuple):
+class StartPool(NamedTuple):
     """The next starts of every environment."""
 
     starts: Start
@@ -62,13 +62,13 @@ def begin(env: DeviceEnv, key: Key, num_envs: int) -> Envs:
     return Envs(_starts(env, key, jnp.zeros(num_envs, jnp.int32)), jnp.ones(num_envs, jnp.int32))
 
 
-def generate(env: DeviceEnv, key: Key, envs: Envs, size: int) -> Pool:
+def generate(env: DeviceEnv, key: Key, envs: Envs, size: int) -> StartPool:
     """The next ``size`` starts of every environment, in one batch."""
     episodes = envs.episode + jnp.arange(size)[:, None]
-    return Pool(jax.vmap(lambda e: _starts(env, key, e))(episodes), envs.episode)
+    return StartPool(jax.vmap(lambda e: _starts(env, key, e))(episodes), envs.episode)
 
 
-def step(env: DeviceEnv, pool: Pool, envs: Envs, action: Array, key: Key) -> tuple[Envs, Transition]:
+def step(env: DeviceEnv, pool: StartPool, envs: Envs, action: Array, key: Key) -> tuple[Envs, Transition]:
     """Advance all environments; one that ends takes its next start. Actions [N, ...]."""
     keys = jax.random.split(key, envs.episode.shape[0])
     state, transition = jax.vmap(env.step)(envs.now.state, action, keys)

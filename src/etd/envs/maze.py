@@ -21,9 +21,9 @@ from etd.core.errors import UserError, unknown
 from etd.core.keys import named
 from etd.core.types import Array, Discrete, EnvSpec, Key, Transition
 
-Cell: TypeAlias = tuple[int, int]
+Position: TypeAlias = tuple[int, int]
 
-MOVES: tuple[Cell, ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
+MOVES: tuple[Position, ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
 """Up, down, left, right."""
 WALL, GROUND, CONVEYORS = "#", ".", "^v<>"
 """Conveyors stand in the order of MOVES."""
@@ -31,7 +31,7 @@ TILE = 16
 """Pixels along a rendered cell."""
 
 
-class Place(NamedTuple):
+class MazeState(NamedTuple):
     """Where the agent is, and when."""
 
     cell: Array
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 class _Grid(NamedTuple):
     """A layout as tables."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[Position, ...]
     """the S free cells, row by row"""
     numbers: np.ndarray
     """[H, W] int32: a free cell's number, -1 in walls"""
@@ -56,9 +56,9 @@ class Maze:
     """A maze from its text. Observations are [H, W, 3] float32: walls black, ground white, the agent red."""
 
     text: str
-    goal: Cell | None = None
+    goal: Position | None = None
     """where the reward is 1, not 0"""
-    start: Cell | None = None
+    start: Position | None = None
     """None draws it from all free cells"""
     length: int = 50
     """steps of every episode"""
@@ -81,7 +81,7 @@ class Maze:
                 raise UserError(f"{where} a wall. Choose a free cell.")
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[Position, ...]:
         """The free cells, row by row; states and fingerprints are indices into them."""
         return _grid(self.text).cells
 
@@ -103,14 +103,14 @@ class Maze:
             kind="grid",
         )
 
-    def reset(self, key: Key) -> tuple[Place, Array]:
+    def reset(self, key: Key) -> tuple[MazeState, Array]:
         if self.start is None:
             cell = jax.random.randint(named(key, "start"), (), 0, len(self.cells))
         else:
             cell = jnp.int32(self.index[self.start])
-        return Place(cell, jnp.int32(0)), self.observe(cell, key)
+        return MazeState(cell, jnp.int32(0)), self.observe(cell, key)
 
-    def step(self, state: Place, action: Array, key: Key) -> tuple[Place, Transition]:
+    def step(self, state: MazeState, action: Array, key: Key) -> tuple[MazeState, Transition]:
         """Moves are deterministic; ``key`` colours the walls."""
         cell, time = jnp.asarray(_grid(self.text).moves)[state.cell, action], state.time + 1
         goal = -1 if self.goal is None else self.index[self.goal]
@@ -121,7 +121,7 @@ class Maze:
             truncated=time >= self.length,
             fingerprint=cell.astype(jnp.uint32),
         )
-        return Place(cell, time), transition
+        return MazeState(cell, time), transition
 
     def observe(self, cell: Array, key: Key) -> Array:
         """[H, W, 3] float32 the maze with the agent in ``cell``; ``key`` colours the walls where there is noise."""
@@ -133,11 +133,11 @@ class Maze:
             rest |= coins & ~ground[..., None]
         return jnp.concatenate([red[..., None], rest], -1).astype(jnp.float32)
 
-    def fingerprint(self, state: Place) -> Array:
+    def fingerprint(self, state: MazeState) -> Array:
         """The cell's number."""
         return jnp.asarray(state.cell).astype(jnp.uint32)
 
-    def render(self, state: Place) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def render(self, state: MazeState) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """[H * TILE, W * TILE, 3]: walls dark, the goal green, conveyors with an arrow, the agent a red disc."""
         y, x = np.meshgrid(*[(np.arange(TILE) + 0.5) / TILE * 2 - 1] * 2, indexing="ij")
         disc, up = x**2 + y**2 < 0.5, (np.abs(x) < (y + 0.6) / 2) & (y < 0.6)
@@ -155,7 +155,7 @@ class Maze:
         return tiles.swapaxes(1, 2).reshape(height * TILE, width * TILE, 3)
 
 
-def transitions(maze: Maze) -> tuple[list[Cell], np.ndarray]:
+def transitions(maze: Maze) -> tuple[list[Position], np.ndarray]:
     """The free cells and the exact dynamics [S, 4, S] float64: from a state, by an action, to a state."""
     moves = _grid(maze.text).moves
     return list(maze.cells), np.eye(len(maze.cells))[moves]
@@ -201,7 +201,7 @@ def parse(text: str) -> tuple[str, ...]:
     return rows
 
 
-def _neighbour(rows: tuple[str, ...], cell: Cell, action: int) -> Cell:
+def _neighbour(rows: tuple[str, ...], cell: Position, action: int) -> Position:
     """Where an action leads from a free cell."""
     kind = rows[cell[0]][cell[1]]
     down, right = MOVES[CONVEYORS.index(kind) if kind in CONVEYORS else action]
@@ -210,19 +210,19 @@ def _neighbour(rows: tuple[str, ...], cell: Cell, action: int) -> Cell:
     return (row, column) if inside and rows[row][column] != WALL else cell
 
 
-def _free(rows: tuple[str, ...]) -> tuple[Cell, ...]:
+def _free(rows: tuple[str, ...]) -> tuple[Position, ...]:
     return tuple((r, c) for r, line in enumerate(rows) for c, letter in enumerate(line) if letter != WALL)
 
 
-def _parts(rows: tuple[str, ...]) -> list[set[Cell]]:
+def _parts(rows: tuple[str, ...]) -> list[set[Position]]:
     """The free cells in pieces that no move joins, in the order of their first cells."""
-    joined: dict[Cell, set[Cell]] = {cell: set() for cell in _free(rows)}
+    joined: dict[Position, set[Position]] = {cell: set() for cell in _free(rows)}
     for cell in joined:
         for action in range(len(MOVES)):
             other = _neighbour(rows, cell, action)
             joined[cell].add(other)
             joined[other].add(cell)
-    parts: list[set[Cell]] = []
+    parts: list[set[Position]] = []
     for cell in joined:
         if any(cell in part for part in parts):
             continue
@@ -344,7 +344,7 @@ ONE_WAY = """
 #############
 """
 
-MAZES: dict[str, tuple[str, Cell]] = {
+MAZES: dict[str, tuple[str, Position]] = {
     "Spiral": (SPIRAL, (9, 7)),
     "Interlocked": (INTERLOCKED, (1, 1)),
     "Hard": (HARD, (10, 10)),

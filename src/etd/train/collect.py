@@ -12,7 +12,7 @@ from etd.agent.policy import ActorCritic, Output
 from etd.core.keys import named
 from etd.core.types import Array, Box, Discrete, Key, Rollout, Transition
 from etd.envs import autoreset
-from etd.envs.autoreset import Envs, Pool
+from etd.envs.autoreset import Envs, StartPool
 from etd.envs.base import DeviceEnv
 from etd.nets.heads import action_noise
 from etd.nets.model import Learner
@@ -49,7 +49,7 @@ def collect(
     learner: Learner,
     envs: Envs,
     hidden: Array,
-    pool: Pool,
+    pool: StartPool,
     steps: int,
     key: Key,
     keep: frozenset[str],

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from etd.core.keys import named
 from etd.core.types import Array, EnvSpec, Key, PyTree, Rollout
 from etd.envs import autoreset
-from etd.envs.autoreset import Envs, Pool
+from etd.envs.autoreset import Envs, StartPool
 from etd.envs.base import DeviceEnv
 from etd.train.collect import collect, first_hidden
 from etd.train.experiment import Experiment
-from etd.train.learn import Minds
+from etd.train.learn import LearnerState
 
 CHUNK = 64
 """Steps between looks at whether every episode has ended."""
@@ -49,21 +49,25 @@ class Episodes(NamedTuple):
     outcome: Outcome
 
 
-def play(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, key: Key, greedy: bool) -> Episodes:
+def play(
+    experiment: Experiment, env: DeviceEnv, learner: LearnerState, episodes: int, key: Key, greedy: bool
+) -> Episodes:
     """One seed's policy in ``episodes`` fresh levels. ``greedy`` takes the likeliest action, else it is sampled."""
     steps = env.spec.max_steps
     envs, pool = _levels(env, episodes, key)
     hidden = first_hidden(experiment.ppo.features, episodes)
     _, _, rollout = collect(
-        env, minds.policy, envs, hidden, pool, steps, named(key, "play"), experiment.bonus.needs, greedy
+        env, learner.policy, envs, hidden, pool, steps, named(key, "play"), experiment.bonus.needs, greedy
     )
     fresh = experiment.bonus.init(named(key, "memory"), env.spec, episodes)
-    state = minds.bonus._replace(memory=fresh.memory)
+    state = learner.bonus._replace(memory=fresh.memory)
     _, scored = experiment.bonus.score(state, rollout, named(key, "score"))
     return Episodes(envs.now.state, rollout, scored.bonus, _outcome(env.spec, rollout, jnp.ones(episodes, bool)))
 
 
-def outcome(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int, key: Key, greedy: bool) -> Outcome:
+def outcome(
+    experiment: Experiment, env: DeviceEnv, learner: LearnerState, episodes: int, key: Key, greedy: bool
+) -> Outcome:
     """How such episodes go, without keeping them: no longer than the longest of them takes, and without its bonus."""
     envs, pool = _levels(env, episodes, key)
 
@@ -73,7 +77,7 @@ def outcome(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int,
     def more(carry: _Carry) -> _Carry:
         chunk, envs, hidden, playing, before = carry
         envs, hidden, rollout = collect(
-            env, minds.policy, envs, hidden, pool, CHUNK, named(key, "play", chunk), frozenset(), greedy
+            env, learner.policy, envs, hidden, pool, CHUNK, named(key, "play", chunk), frozenset(), greedy
         )
         now = _outcome(env.spec, rollout, playing)
         sums = jax.tree.map(lambda old, new: old | new if old.dtype == bool else old + new, before, now)
@@ -86,7 +90,7 @@ def outcome(experiment: Experiment, env: DeviceEnv, minds: Minds, episodes: int,
     return jax.lax.while_loop(unfinished, more, (jnp.int32(0), envs, hidden, ~none, begun))[-1]
 
 
-def _levels(env: DeviceEnv, episodes: int, key: Key) -> tuple[Envs, Pool]:
+def _levels(env: DeviceEnv, episodes: int, key: Key) -> tuple[Envs, StartPool]:
     """Fresh levels. Nobody looks at what follows an episode, so one more start will do for it, however often it is
     taken."""
     envs = autoreset.begin(env, named(key, "levels"), episodes)

@@ -22,7 +22,7 @@ class Experiment:
     steps: int = 500_000
     """environment steps per seed, rounded up to whole iterations"""
     num_envs: int = 16
-    rollout: int = 512
+    rollout_steps: int = 512
     """steps of each environment per iteration"""
     seed: int = 0
     """the first seed; the others follow"""
@@ -33,7 +33,7 @@ class Experiment:
 
     @property
     def steps_per_iteration(self) -> int:
-        return self.num_envs * self.rollout
+        return self.num_envs * self.rollout_steps
 
     @property
     def iterations(self) -> int:

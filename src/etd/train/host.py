@@ -17,9 +17,9 @@ import numpy as np
 
 from etd.core.types import EnvSpec, Metrics, PyTree, Rollout, Transition
 from etd.envs.host.env import HostEnv, Normaliser, Running
-from etd.envs.host.pool import Pool
+from etd.envs.host.pool import WorkerPool
 from etd.envs.host.worker import episode_seed
-from etd.train import trainer
+from etd.train import compiled
 from etd.train.collect import to_env
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
@@ -28,7 +28,7 @@ LASTING = ("obs", "value", "hidden", "features")
 """Fields of a Rollout that have a row more than it has steps."""
 
 
-class Stage:
+class HostCollector:
     """S x N environments of the host, and the loop that acts in them. Arrays are [S, N, ...] NumPy."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Stage:
         half = -(-num_envs // 2)
         self.groups = [slice(0, half), slice(half, num_envs)][: 1 + (num_envs > 1)]
         names = [(seed, number) for seed in seeds for number in range(num_envs)]
-        self.pool = Pool(env.id, self.spec, names, [number // half for _, number in names], stream, tell)
+        self.pool = WorkerPool(env.id, self.spec, names, [number // half for _, number in names], stream, tell)
         self.waited = 0.0
         """seconds spent waiting for environments"""
         self.played: dict[str, np.ndarray] = {}
@@ -70,7 +70,7 @@ class Stage:
         self, act: Callable, policy: PyTree, hidden: np.ndarray, noise: np.ndarray
     ) -> tuple[np.ndarray, Rollout]:
         """As many steps as there is ``noise`` [S, T, N, ...]: the recurrent states [S, N, H] afterwards, and the
-        Rollout, leaves [S, T, N, ...]. ``act`` is a compiled ``trainer.actor``."""
+        Rollout, leaves [S, T, N, ...]. ``act`` is a compiled ``compiled.make_actor``."""
         steps, hidden = noise.shape[1], np.array(hidden)
         rows: dict[str, Any] = {}
         for t in range(steps + 1):
@@ -146,12 +146,12 @@ class Stage:
 
 
 class HostTrainer:
-    """What ``trainer.advancer`` is for environments on the device: the state after an iteration, and its metrics."""
+    """What ``compiled.make_step`` is for environments on the device: the state after an iteration, and its metrics."""
 
     def __init__(self, experiment: Experiment, env: HostEnv, tell: Callable[[str], None] = print):
         self.experiment = experiment
         seeds = list(range(experiment.seed, experiment.seed + experiment.seeds))
-        self.stage = Stage(env, seeds, experiment.num_envs, "train", tell)
+        self.stage = HostCollector(env, seeds, experiment.num_envs, "train", tell)
         self.began = False
 
     def __call__(self, state: TrainState) -> tuple[TrainState, Metrics]:
@@ -159,12 +159,12 @@ class HostTrainer:
             self.stage.begin(jax.device_get(state.envs))
             self.began = True
         experiment = self.experiment
-        noise = np.asarray(trainer.noise(experiment)(state))
+        noise = np.asarray(compiled.make_noise(experiment)(state))
         hidden, rollout = self.stage.rollout(
-            trainer.actor(experiment), state.minds.policy, jax.device_get(state.hidden), noise
+            compiled.make_actor(experiment), state.learner.policy, jax.device_get(state.hidden), noise
         )
         running = jax.tree.map(np.copy, self.stage.running)  # learning reads it while the stage goes on
-        return trainer.digester(experiment)(state, running, hidden, rollout)
+        return compiled.make_update(experiment)(state, running, hidden, rollout)
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def advancing(
     """A function that does one iteration, wherever the environments live. It consumes its input."""
     env = experiment.env.host()
     if env is None:
-        yield trainer.advancer(experiment)
+        yield compiled.make_step(experiment)
         return
     driver = HostTrainer(experiment, env, tell)
     try:
@@ -218,15 +218,15 @@ def play(
     """
     slots = min(episodes, experiment.num_envs)
     one: TrainState = jax.tree.map(lambda leaf: leaf[index : index + 1], state)
-    act, draw = trainer.actor(experiment), trainer.play_noise(experiment, CHUNK, slots, greedy)
+    act, draw = compiled.make_actor(experiment), compiled.make_play_noise(experiment, CHUNK, slots, greedy)
     hidden = np.zeros((1, slots, state.hidden.shape[-1]), np.float32)
-    stage = Stage(env, [experiment.seed + index], slots, "play", tell)
-    books = [_Book(env.spec, experiment.seed + index, slot) for slot in range(slots)]
+    stage = HostCollector(env, [experiment.seed + index], slots, "play", tell)
+    books = [EpisodeRecorder(env.spec, experiment.seed + index, slot) for slot in range(slots)]
     shares = [episodes // slots + (slot < episodes % slots) for slot in range(slots)]
     try:
         stage.begin(_fresh(env, slots, jax.device_get(one.envs)))
         for chunk in itertools.count():
-            hidden, rollout = stage.rollout(act, one.minds.policy, hidden, np.asarray(draw(one.key, chunk)))
+            hidden, rollout = stage.rollout(act, one.learner.policy, hidden, np.asarray(draw(one.key, chunk)))
             for slot, book in enumerate(books):
                 book.enter(*jax.tree.map(lambda leaf, n=slot: leaf[0, :, n], (rollout, stage.played)))
             if all(len(book.found) >= share for book, share in zip(books, shares, strict=True)):
@@ -244,7 +244,7 @@ def _fresh(env: HostEnv, slots: int, trained: Running) -> Running:
     return jax.tree.map(lambda leaf: leaf[None], running)
 
 
-class _Book:
+class EpisodeRecorder:
     """Collects the finished episodes of one environment; those lost with a worker are left out."""
 
     def __init__(self, spec: EnvSpec, seed: int, slot: int):

@@ -20,7 +20,7 @@ from etd.train.experiment import Experiment
 from etd.train.ledger import Ledger
 
 
-class Minds(NamedTuple):
+class LearnerState(NamedTuple):
     """All that learning changes."""
 
     policy: Learner
@@ -39,7 +39,7 @@ class TrainState(NamedTuple):
     """[] int32"""
     alive: Array
     """[] bool: False once a loss was not finite; the seed then stands still"""
-    minds: Minds
+    learner: LearnerState
     envs: PyTree
     """the running environments: an autoreset.Envs, or what plays a host's again"""
     hidden: Array
@@ -52,9 +52,9 @@ def init(experiment: Experiment, env: DeviceEnv, key: Key) -> TrainState:
 
 
 def assemble(experiment: Experiment, spec: EnvSpec, envs: PyTree, key: Key) -> TrainState:
-    """Fresh minds around running environments."""
+    """Fresh learner around running environments."""
     num_envs, ppo = experiment.num_envs, experiment.ppo
-    minds = Minds(
+    learner = LearnerState(
         ppo.init(named(key, "policy"), spec),
         experiment.bonus.init(named(key, "bonus"), spec, num_envs),
         Moments.start(),
@@ -62,51 +62,51 @@ def assemble(experiment: Experiment, spec: EnvSpec, envs: PyTree, key: Key) -> T
         ledgers.start(num_envs, spec),
     )
     hidden = first_hidden(ppo.features, num_envs)
-    return TrainState(key, jnp.zeros((), jnp.int32), jnp.ones((), bool), minds, envs, hidden)
+    return TrainState(key, jnp.zeros((), jnp.int32), jnp.ones((), bool), learner, envs, hidden)
 
 
 def iterate(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[TrainState, Metrics]:
     """Collect a rollout and learn from it."""
     key = iteration_key(state)
-    size = autoreset.pool_size(env.spec, experiment.rollout)
+    size = autoreset.pool_size(env.spec, experiment.rollout_steps)
     pool = autoreset.generate(env, state.key, state.envs, size)
     envs, hidden, rollout = collect(
-        env, state.minds.policy, state.envs, state.hidden, pool, experiment.rollout, key, experiment.bonus.needs
+        env, state.learner.policy, state.envs, state.hidden, pool, experiment.rollout_steps, key, experiment.bonus.needs
     )
-    return digest(experiment, env.spec, state, envs, hidden, rollout)
+    return learn_from_rollout(experiment, env.spec, state, envs, hidden, rollout)
 
 
 def iteration_key(state: TrainState) -> Key:
     return named(state.key, "iteration", state.iteration)
 
 
-def digest(
+def learn_from_rollout(
     experiment: Experiment, spec: EnvSpec, state: TrainState, envs: PyTree, hidden: Array, rollout: Rollout
 ) -> tuple[TrainState, Metrics]:
     """All of an iteration that follows acting, which left ``envs`` and ``hidden``; the same for every kind of
     environment. A seed whose loss is not finite keeps its last good state."""
-    minds, metrics = learn(experiment, spec, state.minds, rollout, state.iteration, iteration_key(state))
+    learner, metrics = learn(experiment, spec, state.learner, rollout, state.iteration, iteration_key(state))
     watched = [value for name, value in metrics.items() if name.endswith(("loss", "grad_norm"))]
     finite = jnp.isfinite(jnp.stack(watched)).all()
     alive = state.alive & finite
-    new = TrainState(state.key, state.iteration + 1, alive, minds, envs, hidden)
+    new = TrainState(state.key, state.iteration + 1, alive, learner, envs, hidden)
     kept = _choose(alive, new, state._replace(iteration=state.iteration + 1, alive=alive))
     return kept, {**metrics, "alive": alive}
 
 
 def learn(
-    experiment: Experiment, spec: EnvSpec, minds: Minds, rollout: Rollout, iteration: Array, key: Key
-) -> tuple[Minds, Metrics]:
+    experiment: Experiment, spec: EnvSpec, learner: LearnerState, rollout: Rollout, iteration: Array, key: Key
+) -> tuple[LearnerState, Metrics]:
     """Score, mix, improve the model, improve the policy, record."""
     bonus, ppo = experiment.bonus, experiment.ppo
-    bonus_state, scored = bonus.score(minds.bonus, rollout, named(key, "score"))
-    bonus_moments, reward = experiment.mix(minds.bonus_moments, rollout.step.reward, scored.bonus)
+    bonus_state, scored = bonus.score(learner.bonus, rollout, named(key, "score"))
+    bonus_moments, reward = experiment.mix(learner.bonus_moments, rollout.step.reward, scored.bonus)
     bonus_state, model_metrics = bonus.improve(bonus_state, rollout, scored.trace, named(key, "model"))
     policy, advantage_moments, ppo_metrics = ppo.improve(
-        minds.policy, minds.advantage_moments, rollout, reward, named(key, "ppo")
+        learner.policy, learner.advantage_moments, rollout, reward, named(key, "ppo")
     )
     step = (iteration + 1) * experiment.steps_per_iteration
-    ledger, episode_metrics = ledgers.record(minds.ledger, spec, rollout, step)
+    ledger, episode_metrics = ledgers.record(learner.ledger, spec, rollout, step)
     extrinsic = experiment.mix.extrinsic * rollout.step.reward
     paid = jnp.abs(extrinsic).sum()
     metrics = {
@@ -122,7 +122,7 @@ def learn(
         **{f"model_{name}": value for name, value in model_metrics.items()},
         **{f"ppo_{name}": value for name, value in ppo_metrics.items()},
     }
-    return Minds(policy, bonus_state, bonus_moments, advantage_moments, ledger), metrics
+    return LearnerState(policy, bonus_state, bonus_moments, advantage_moments, ledger), metrics
 
 
 def _choose(condition: Array, new: PyTree, old: PyTree) -> PyTree:

@@ -23,7 +23,7 @@ import numpy as np
 
 from etd.core.errors import UserError
 from etd.core.types import EnvSpec
-from etd.envs.host.worker import Block, Orders, Place
+from etd.envs.host.worker import SharedArrays, Slot, WorkerConfig
 
 DEATHS = 3
 """So many in a row are too many."""
@@ -46,11 +46,11 @@ def workers_here() -> int:
     return int(given) if given else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
 
 
-class Pool:
+class WorkerPool:
     """M environments in ``groups`` that step in turn, so that one group steps while the policy looks at another.
 
-    Arrays with leading axis M (see Block) are shared with the workers: write ``action``, call ``step`` and ``wait`` of
-    a group, read the rest. Everything of a group may be read from its ``wait`` to its next ``step``.
+    Arrays with leading axis M (SharedArrays) are shared with the workers: write ``action``, call ``step`` and ``wait``
+    of a group, read the rest. Everything of a group may be read from its ``wait`` to its next ``step``.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Pool:
     ):
         """``names`` [M]: seed and number of each environment; ``groups`` [M]: which group each is in."""
         self.tell, self.rows, self.groups = tell, len(names), np.array(groups)
-        size = Block(spec, self.rows, None).size
+        size = SharedArrays(spec, self.rows, None).size
         shared = Path("/dev/shm")
         # A file without a name: it vanishes with the last process that has it open, however that ends.
         self.file = tempfile.TemporaryFile(dir=shared if shared.is_dir() else None)  # noqa: SIM115
@@ -78,16 +78,16 @@ class Pool:
                     f"{self.rows} environments of {env} need {size / 2**20:,.0f} MiB of shared memory; {shared} has "
                     "less. In Docker, --shm-size sets it."
                 ) from error
-        self.block = Block(spec, self.rows, mmap.mmap(self.file.fileno(), size))
-        places = [Place(row, group, *name) for row, (name, group) in enumerate(zip(names, groups, strict=True))]
+        self.block = SharedArrays(spec, self.rows, mmap.mmap(self.file.fileno(), size))
+        slots = [Slot(row, group, *name) for row, (name, group) in enumerate(zip(names, groups, strict=True))]
         # Row by row, group by group, to one worker after the other: every worker has a share of every group.
-        ordered = sorted(places, key=lambda place: place.group)
-        count = min(workers_here(), len(places))
-        orders = Orders(env, spec, [], self.rows, stream, revived=False)
+        ordered = sorted(slots, key=lambda slot: slot.group)
+        count = min(workers_here(), len(slots))
+        orders = WorkerConfig(env, spec, [], self.rows, stream, revived=False)
         self.workers: list[Worker] = []
         try:
             for index in range(count):
-                self.workers.append(Worker(orders._replace(places=ordered[index::count]), self.file.fileno()))
+                self.workers.append(Worker(orders._replace(slots=ordered[index::count]), self.file.fileno()))
             for worker in self.workers:
                 if isinstance(said := worker.hear(), str):
                     raise UserError(f"{env} could not be made in a worker process:\n{said}")
@@ -100,7 +100,7 @@ class Pool:
         the fingerprint of what they led to. How many led elsewhere; those end at their next step."""
         self.block.episode[:] = episode
         for worker in self.workers:
-            rows = {place.row for place in worker.orders.places}
+            rows = {slot.row for slot in worker.orders.slots}
             worker.tell("begin", {row: done for row, done in past.items() if row in rows})
         return sum(self._answers())
 
@@ -128,7 +128,7 @@ class Pool:
         return answers
 
     def _revive(self, index: int, why: str) -> None:
-        """Put a new worker in a dead one's place, and tell it what the dead one did not answer."""
+        """Put a new worker in a dead one's slot, and tell it what the dead one did not answer."""
         old = self.workers[index]
         old.end()
         last = why.strip().splitlines()[-1]
@@ -154,7 +154,7 @@ class Pool:
             worker.end()
         self.file.close()
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -164,7 +164,7 @@ class Pool:
 class Worker:
     """A worker process and the line to it."""
 
-    def __init__(self, orders: Orders, memory: int):
+    def __init__(self, orders: WorkerConfig, memory: int):
         self.orders, self.deaths = orders, 0
         self.unanswered: deque[tuple[str, Any]] = deque()
         ours, theirs = socket.socketpair()

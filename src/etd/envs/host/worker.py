@@ -26,7 +26,7 @@ import numpy as np
 from etd.core.types import Box, EnvSpec
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """One environment of the pool."""
 
     row: int
@@ -38,20 +38,20 @@ class Place(NamedTuple):
     """seed and number name the environment, whatever its row"""
 
 
-class Orders(NamedTuple):
+class WorkerConfig(NamedTuple):
     """What a worker must know before its first command."""
 
     env: str
     spec: EnvSpec
-    places: list[Place]
+    slots: list[Slot]
     rows: int
     """of the shared arrays"""
     stream: str
     revived: bool
-    """the worker takes the place of a dead one"""
+    """the worker takes the slot of a dead one"""
 
 
-class Block:
+class SharedArrays:
     """The shared arrays of M environments."""
 
     obs: np.ndarray
@@ -117,28 +117,28 @@ def fingerprint(obs: np.ndarray) -> int:
 class Stepper:
     """The environments of one worker."""
 
-    def __init__(self, orders: Orders, block: Block):
+    def __init__(self, orders: WorkerConfig, block: SharedArrays):
         from etd.envs import host
 
         self.orders, self.block = orders, block
-        self.envs = {place.row: host.make(orders.env) for place in orders.places}
+        self.envs = {slot.row: host.make(orders.env) for slot in orders.slots}
         self.lost: set[int] = set()
-        for place in orders.places if orders.revived else ():
-            if block.fresh[place.row]:
-                self.reset(place)
+        for slot in orders.slots if orders.revived else ():
+            if block.fresh[slot.row]:
+                self.reset(slot)
             else:
-                self.lost.add(place.row)
+                self.lost.add(slot.row)
 
     def begin(self, past: dict[int, tuple[np.ndarray, int]]) -> int:
         """Start the episodes that ``block.episode`` names. ``past`` has what was done in some of them, [t, ...], and
         the fingerprint of what was then seen: do it again. How many were not seen again: their episodes are lost."""
         self.lost = set()
-        for place in self.orders.places:
-            self.reset(place)
-            if place.row in past:
-                self.block.fresh[place.row] = False
-                if not self.replay(place.row, *past[place.row]):
-                    self.lost.add(place.row)
+        for slot in self.orders.slots:
+            self.reset(slot)
+            if slot.row in past:
+                self.block.fresh[slot.row] = False
+                if not self.replay(slot.row, *past[slot.row]):
+                    self.lost.add(slot.row)
         return len(self.lost)
 
     def replay(self, row: int, actions: np.ndarray, seen: int) -> bool:
@@ -151,10 +151,10 @@ class Stepper:
 
     def step(self, group: int) -> int:
         """Do the actions in the block; how many episodes ended by themselves."""
-        return sum(self.advance(place) for place in self.orders.places if place.group == group)
+        return sum(self.advance(slot) for slot in self.orders.slots if slot.group == group)
 
-    def advance(self, place: Place) -> int:
-        block, row = self.block, place.row
+    def advance(self, slot: Slot) -> int:
+        block, row = self.block, slot.row
         if block.acted[row]:  # by a worker that died after it
             return 0
         block.lost[row] = row in self.lost
@@ -176,14 +176,14 @@ class Stepper:
             block.obs[row], block.present[row] = block.next_obs[row], block.fingerprint[row]
         block.fresh[row], block.acted[row] = done, True
         if done:
-            self.reset(place)
+            self.reset(slot)
         return int(done and not block.lost[row])
 
-    def reset(self, place: Place) -> None:
-        name = (self.orders.stream, place.seed, place.number, int(self.block.episode[place.row]))
-        obs, _ = self.envs[place.row].reset(seed=episode_seed(*name))
-        self.see(place.row, obs)
-        self.block.fresh[place.row] = True
+    def reset(self, slot: Slot) -> None:
+        name = (self.orders.stream, slot.seed, slot.number, int(self.block.episode[slot.row]))
+        obs, _ = self.envs[slot.row].reset(seed=episode_seed(*name))
+        self.see(slot.row, obs)
+        self.block.fresh[slot.row] = True
 
     def see(self, row: int, obs: np.ndarray) -> None:
         self.block.obs[row] = obs
@@ -205,8 +205,8 @@ def main(pipe: int, memory: int, parent: int) -> None:
         return
     stepper = None
     try:
-        size = Block(orders.spec, orders.rows, None).size
-        stepper = Stepper(orders, Block(orders.spec, orders.rows, mmap.mmap(memory, size)))
+        size = SharedArrays(orders.spec, orders.rows, None).size
+        stepper = Stepper(orders, SharedArrays(orders.spec, orders.rows, mmap.mmap(memory, size)))
         answer = 0
         while _send(line, answer) and (message := _receive(line)):
             command, argument = message

@@ -41,7 +41,7 @@ Rule = Literal["goal", "pickup", "open", "fetch", "doors"]
 """What succeeds besides reaching a goal: picking up the target, opening a door, fetching, red before blue door."""
 
 
-class Outcome(NamedTuple):
+class Effect(NamedTuple):
     """How an episode stands after a step, the clock apart."""
 
     success: Array
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     """[] bool: the episode ended otherwise than by success or the clock."""
 
 
-def act(world: World, action: Array, rule: Rule) -> tuple[World, Outcome]:
+def act(world: World, action: Array, rule: Rule) -> tuple[World, Effect]:
     """The world after ``action`` and whether that ended the episode; the step limit is not looked at here."""
     dx, dy = ahead(world.direction)
     hit = at(world.grid.shape[0], world.x + dx, world.y + dy)
@@ -76,7 +76,7 @@ def act(world: World, action: Array, rule: Rule) -> tuple[World, Outcome]:
     reached = (action == FORWARD) & (kind == GOAL_KIND)
     burnt = (action == FORWARD) & (kind == LAVA)
     success, failure = RULES[rule](world, after, new_front, action)
-    return after, Outcome(reached | success, burnt | failure)
+    return after, Effect(reached | success, burnt | failure)
 
 
 def can_enter(front: Array) -> Array:

@@ -1,0 +1,64 @@
+"""Limits of a field, declared where the field is: ``scale: float = limited(1.0, above=0)``.
+
+They stand in the metadata of the dataclass field, so they belong to the class that declares it and to no other field
+of the same name. ``--set`` and every start of a training check them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a number may be; None sets no limit."""
+
+    above: float | None = None
+    least: float | None = None
+    below: float | None = None
+    most: float | None = None
+    even: bool = False
+
+    def allow(self, value: Any) -> bool:
+        """False for anything out of range, NaN and infinity included."""
+        if value is None:
+            return True
+        return bool(
+            abs(value) != float("inf")
+            and value == value
+            and (self.above is None or value > self.above)
+            and (self.least is None or value >= self.least)
+            and (self.below is None or value < self.below)
+            and (self.most is None or value <= self.most)
+            and not (self.even and value % 2)
+        )
+
+    def __str__(self) -> str:
+        words = [
+            "even" if self.even else "",
+            "" if self.above is None else f"greater than {self.above:g}",
+            "" if self.least is None else f"at least {self.least:g}",
+            "" if self.below is None else f"below {self.below:g}",
+            "" if self.most is None else f"at most {self.most:g}",
+        ]
+        return " and ".join(word for word in words if word)
+
+
+def limited(
+    default: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+    even: bool = False,
+) -> Any:
+    """A dataclass field with a default and limits.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Impact:
+    ...     scale: float = limited(1.0, above=0)
+    """
+    return field(default=default, metadata={"limits": Limits(above, least, below, most, even)})

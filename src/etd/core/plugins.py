@@ -1,0 +1,150 @@
+"""Things from outside the package, by name: ``module:Class``.
+
+The user decides what is imported: by naming it on the command line (``--env my_module:PointMaze``, ``--import
+my_module``), by having imported it, or by installing a package that declares itself under the entry point
+``etd.plugins``. A file never does: what a run's record names is found only where one of these holds.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib import import_module, metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from etd.core.errors import UserError
+
+GROUP = "etd.plugins"
+"""The entry point under which an installed package declares its modules and, by short names, its classes."""
+
+_named: set[str] = set()
+"""Modules that the user has named in this process."""
+
+
+class NotTrustedError(UserError):
+    """A file names something whose module the user has not."""
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` has the form module:Class."""
+    return bool(re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", text))
+
+
+def trust(modules: Iterable[str]) -> None:
+    """Import modules that the user has named, also from the working directory, so that runs may use them."""
+    for module in modules:
+        _import(module)
+        _named.add(module)
+
+
+def load(name: str) -> Any:
+    """What the user calls ``module:Class``; its module is imported."""
+    module, _, path = name.partition(":")
+    trust([module])
+    return _attribute(sys.modules[module], path, name)
+
+
+def recall(name: str) -> Any:
+    """What a file calls ``module:Class``: only from modules that the user has named, imported or installed."""
+    module, _, path = name.partition(":")
+    if not is_name(name):
+        raise UserError(f"{name!r} names nothing. Outside etd a class is named module:Class.")
+    if module.partition(".")[0] == "etd" or _declared(module) or module in _named:
+        return _attribute(_import(module), path, name)
+    # A function could be anything that happens to be loaded; a class is checked for what it is before it is called.
+    if module in sys.modules and isinstance(found := _attribute(sys.modules[module], path, name), type):
+        return found
+    raise NotTrustedError(
+        f"This run uses {name}. Nothing is imported because a run's file says so: if you trust the module {module}, "
+        f"add `--import {module}` (in Python: import it first)."
+    )
+
+
+def short_names() -> dict[str, str]:
+    """The classes that installed packages offer by a name of their own, as module:Class."""
+    found: dict[str, str] = {}
+    for point in _points():
+        if ":" not in point.value:
+            continue
+        if found.setdefault(point.name, point.value) != point.value:
+            raise UserError(
+                f"Two installed packages call something {point.name!r}: {found[point.name]} and {point.value}. Name "
+                "the one you mean in full, or uninstall the other."
+            )
+    return found
+
+
+def name_of(thing: Any) -> str | None:
+    """module:Class of a class or function, or None where it could not be found again by that name."""
+    module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
+    if not module or module == "__main__" or "<" in path or module not in sys.modules:
+        return None
+    found: Any = sys.modules[module]
+    if getattr(found, "__spec__", None) is None:  # typed in, not read from a file
+        return None
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{path}" if found is thing else None
+
+
+def label(thing: Any) -> str:
+    """A name to show, whether or not it can be found again by it."""
+    return f"{getattr(thing, '__module__', '?')}:{getattr(thing, '__qualname__', type(thing).__name__)}"
+
+
+def package_of(module: str) -> dict[str, str]:
+    """The installed package and version that a module comes from; empty for a file of one's own without a version."""
+    top = module.partition(".")[0]
+    for package in _packages().get(top, ()):
+        return {"package": package, "version": metadata.version(package)}
+    version = getattr(sys.modules.get(top), "__version__", None)
+    return {"version": str(version)} if version else {}
+
+
+@lru_cache(maxsize=1)
+def _packages() -> dict[str, list[str]]:
+    return dict(metadata.packages_distributions())
+
+
+@lru_cache(maxsize=1)
+def _points() -> tuple[metadata.EntryPoint, ...]:
+    return tuple(metadata.entry_points(group=GROUP))
+
+
+def _declared(module: str) -> bool:
+    """Whether an installed package declares this module, or one around it."""
+    around = {point.value.partition(":")[0] for point in _points()}
+    return any(module == one or module.startswith(f"{one}.") for one in around)
+
+
+def _import(module: str) -> ModuleType:
+    """The module, also from the working directory, as ``python`` itself would find it."""
+    here = str(Path.cwd())
+    if "" not in sys.path and here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise  # the module is there; what it needs is not
+        raise UserError(
+            f"There is no module {module!r}. It is looked for in the working directory and where Python's packages are."
+        ) from error
+    except ValueError as error:  # import_module("") and relative names
+        raise UserError(f"{module!r} is not the name of a module.") from error
+
+
+def _attribute(module: ModuleType, path: str, name: str) -> Any:
+    found: Any = module
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            near = ", ".join(key for key, value in vars(module).items() if isinstance(value, type))[:200]
+            has = f" It has {near}." if near else ""
+            raise UserError(f"{module.__name__} has no {path!r}, so {name} cannot be found.{has}") from error
+    return found

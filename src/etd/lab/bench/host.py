@@ -1,0 +1,137 @@
+"""How fast are the environments of the host: one alone, a pool of them, and in training?
+
+In a pool without a policy the environments are all there is to wait for. Training reaches less of that rate while it
+acts, for the policy has to look and on a CPU shares the cores, and less again over whole iterations, for it learns in
+between. The share of waiting says which side is the bottleneck while acting.
+
+All but one alone are timed over the same steps of the same number of environments, after as many as a rollout has: an
+environment whose resets are slow is fast while its first episodes last.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from etd.core.errors import UserError
+from etd.core.types import Box, EnvSpec
+from etd.envs import host
+from etd.envs.host.pool import WorkerPool, workers_here
+from etd.lab.runs.config import bonus_name, check, override
+from etd.train import compiled, presets
+from etd.train.experiment import Experiment
+from etd.train.host import HostTrainer
+
+SECONDS = 8.0
+"""How long one alone is timed, resets included."""
+
+
+def installed() -> list[str]:
+    """One environment of every suite that is here."""
+    return [suite.ids[0] for suite in host.SUITES if suite.ids and not host.missing(suite)]
+
+
+def run(names: list[str], bonus: str, repeats: int, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Time the environments ``names`` and print as it goes."""
+    console, rows = Console(highlight=False), []
+    for name in names:
+        experiment = presets.choose(name, bonus)
+        for assignment in assignments:
+            experiment = override(experiment, assignment)
+        row = measure(check(experiment), repeats)
+        rows.append(row)
+        console.print(
+            f"{name:30} alone {row['alone']:8,.0f}   pool {row['pool']:8,.0f}   acting {row['acting']:8,.0f} "
+            f"({row['acting'] / row['pool']:.0%} of the pool, {row['waiting']:.0%} of it waiting)   "
+            f"training {row['training']:8,.0f} steps/s",
+            soft_wrap=True,
+        )
+    device = jax.devices()[0].device_kind
+    return {"device": device, "workers": workers_here(), "bonus": bonus, "environments": rows}
+
+
+def measure(experiment: Experiment, repeats: int, seconds: float = SECONDS) -> dict[str, Any]:
+    """Steps per second of one environment alone, of a pool of as many as training has, while training acts, and over
+    whole iterations; and which share of acting is waiting for environments."""
+    env = experiment.env.host()
+    if env is None:
+        raise UserError(f"{experiment.env.id} does not live on the host. See `etd bench env`.")
+    if repeats < 1:
+        raise UserError(f"{repeats} iterations cannot be timed. Ask for at least 1.")
+    spec = env.spec
+    driver = HostTrainer(experiment, env)
+    try:
+        state, _ = jax.block_until_ready(driver(compiled.make_init(experiment)()))  # compiles
+        driver.stage.waited, acting, whole = 0.0, 0.0, 0.0
+        for _ in range(repeats):
+            began = time.perf_counter()
+            state, _ = driver(state)
+            acting += time.perf_counter() - began  # learning has only been asked for
+            jax.block_until_ready(state)
+            whole += time.perf_counter() - began
+        waited = driver.stage.waited
+    finally:
+        driver.stage.pool.close()
+    steps = experiment.steps_per_iteration * experiment.seeds * repeats
+    return {
+        "env": env.id,
+        "bonus": bonus_name(experiment.bonus),
+        "num_envs": experiment.num_envs * experiment.seeds,
+        "rollout": experiment.rollout_steps,
+        "alone": alone(env.id, spec, seconds),
+        "pool": pooled(env.id, spec, experiment.num_envs * experiment.seeds, experiment.rollout_steps, repeats),
+        "acting": steps / acting,
+        "training": steps / whole,
+        "waiting": waited / acting,
+    }
+
+
+def alone(name: str, spec: EnvSpec, seconds: float) -> float:
+    """One environment in this process under random actions."""
+    env, rng = host.make(name), np.random.default_rng(0)
+    env.reset(seed=0)
+    env.step(_random(spec, 1, rng)[0])  # what is made on first use is made now
+    began, steps = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        action = _random(spec, 1, rng)[0]
+        _, _, terminated, truncated, _ = env.step(action if isinstance(spec.action, Box) else int(action))
+        steps += 1
+        if terminated or truncated:
+            env.reset(seed=steps)
+    rate = steps / (time.perf_counter() - began)
+    env.close()
+    return rate
+
+
+def pooled(name: str, spec: EnvSpec, num_envs: int, rollout: int, repeats: int) -> float:
+    """``num_envs`` in worker processes under random actions, both groups told to step without waiting for a policy;
+    over ``repeats`` rollouts after a first one."""
+    rng, half = np.random.default_rng(0), -(-num_envs // 2)
+    with WorkerPool(name, spec, [(0, n) for n in range(num_envs)], [n // half for n in range(num_envs)]) as pool:
+        pool.begin(np.zeros(num_envs, np.int32), {})
+        groups = 1 + (num_envs > 1)
+        for group in range(groups):
+            pool.step(group)
+        for step in range(rollout * (1 + repeats)):
+            if step == rollout:
+                began = time.perf_counter()
+            for group in range(groups):
+                pool.wait()
+                rows = slice(group * half, (group + 1) * half)
+                pool.block.action[rows] = _random(spec, len(pool.block.action[rows]), rng)
+                pool.step(group)
+        rate = num_envs * rollout * repeats / (time.perf_counter() - began)
+        for _ in range(groups):
+            pool.wait()
+    return rate
+
+
+def _random(spec: EnvSpec, count: int, rng: np.random.Generator) -> np.ndarray:
+    space = spec.action
+    if isinstance(space, Box):
+        return rng.uniform(space.low, space.high, (count, space.size)).astype(np.float32)
+    return rng.integers(space.n, size=count, dtype=np.int32)

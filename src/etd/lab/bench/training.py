@@ -1,0 +1,271 @@
+"""How fast is training here, and where does the time go?
+
+Every phase is timed as its own compiled program over the same data. Arithmetic is counted from the traced program
+(matrix products and convolutions, loops multiplied out) and compared with a large matrix product timed in the same
+process, at the same precision.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.extend.core import jaxprs_in_params
+from rich.console import Console
+from rich.table import Table
+
+from etd.core.errors import UserError
+from etd.core.keys import named
+from etd.core.types import Array, Key, PyTree, Rollout
+from etd.envs import Task, autoreset, minigrid
+from etd.envs.autoreset import Envs
+from etd.envs.base import DeviceEnv
+from etd.lab.bench import speed as speeds
+from etd.lab.bench.speed import Speed
+from etd.lab.report import plot
+from etd.lab.runs.config import to_dict
+from etd.train import compiled, learn, presets
+from etd.train.collect import collect
+from etd.train.experiment import Experiment
+from etd.train.learn import TrainState
+
+
+def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
+    """Compile and time whole iterations and their phases. Seconds are per iteration of all seeds together."""
+    with compiled.precision(experiment):
+        state = compiled.make_init(experiment)()
+        phases = _phases(experiment, state, repeats)
+        rate = matmul_rate()
+        work = flops(partial(learn.iterate, experiment, experiment.env.make()), _one(state)) * experiment.seeds
+        compile_s, iteration_s = _whole(experiment, state, repeats)
+    steps = experiment.steps_per_iteration * experiment.seeds
+    device = jax.devices()[0]
+    return {
+        "experiment": to_dict(experiment),
+        "device": device.device_kind,
+        "compile_s": compile_s,
+        "iteration_s": iteration_s,
+        "steps_per_s": steps / iteration_s,
+        "phases_s": phases,
+        "gflop_per_iteration": work / 1e9,
+        "gflop_per_s": work / iteration_s / 1e9,
+        "matmul_gflop_per_s": rate / 1e9,
+        "fraction_of_matmul": work / iteration_s / rate,
+    }
+
+
+def _whole(experiment: Experiment, state: TrainState, repeats: int) -> tuple[float, float]:
+    advance = compiled.make_step(experiment)
+    began = time.perf_counter()
+    state, _ = jax.block_until_ready(advance(state))
+    first = time.perf_counter() - began
+    iteration_s = _median(advance, state, repeats)
+    return max(first - iteration_s, 0.0), iteration_s
+
+
+def _phases(experiment: Experiment, state: TrainState, repeats: int) -> dict[str, float]:
+    env, bonus, ppo = experiment.env.make(), experiment.bonus, experiment.ppo
+    size = autoreset.pool_size(env.spec, experiment.rollout_steps)
+
+    def starts(state: TrainState) -> PyTree:
+        return autoreset.generate(env, state.key, state.envs, size)
+
+    def act(state: TrainState, pool: PyTree) -> Rollout:
+        steps, needs = experiment.rollout_steps, bonus.needs
+        return collect(env, state.learner.policy, state.envs, state.hidden, pool, steps, state.key, needs)[2]
+
+    def environment(state: TrainState, pool: PyTree) -> Array:
+        return _random_walk(env, state.envs, pool, experiment.rollout_steps, state.key)
+
+    pool, starts_s = _timed(starts, repeats, state)
+    rollout, act_s = _timed(act, repeats, state, pool)
+    _, env_s = _timed(environment, repeats, state, pool)
+
+    def score(state: TrainState, rollout: Rollout) -> PyTree:
+        return bonus.score(state.learner.bonus, rollout, state.key)
+
+    def model(state: TrainState, rollout: Rollout, trace: PyTree) -> PyTree:
+        return bonus.improve(state.learner.bonus, rollout, trace, state.key)
+
+    def policy(state: TrainState, rollout: Rollout) -> PyTree:
+        learner = state.learner
+        return ppo.improve(learner.policy, learner.advantage_moments, rollout, rollout.step.reward, state.key)
+
+    (_, scored), score_s = _timed(score, repeats, state, rollout)
+    return {
+        "starts": starts_s,
+        "acting": max(act_s - env_s, 0.0),
+        "environment": env_s,
+        "scoring": score_s,
+        "model epochs": _timed(model, repeats, state, rollout, scored.trace)[1],
+        "PPO epochs": _timed(policy, repeats, state, rollout)[1],
+    }
+
+
+def _random_walk(env: DeviceEnv, envs: Envs, pool: PyTree, steps: int, key: Key) -> Array:
+    """The environments alone under random actions; the sum keeps the compiler from dropping any work."""
+    space = env.spec.action
+    lead = (steps, envs.episode.shape[0])
+    if hasattr(space, "n"):
+        actions = jax.random.randint(named(key, "actions"), lead, 0, space.n)
+    else:
+        actions = jax.random.uniform(named(key, "actions"), (*lead, space.size), minval=space.low, maxval=space.high)
+
+    def advance(envs: Envs, now: tuple[Array, Key]) -> tuple[Envs, Array]:
+        envs, transition = autoreset.step(env, pool, envs, *now)
+        return envs, transition.next_obs.sum() + transition.reward.sum()
+
+    return jax.lax.scan(advance, envs, (actions, jax.random.split(key, steps)))[1]
+
+
+def _timed(function: Callable, repeats: int, *args: PyTree) -> tuple[PyTree, float]:
+    """Result and median seconds of the compiled, seed-batched function."""
+    program = jax.jit(compiled.over_seeds(function))
+    result = jax.block_until_ready(program(*args))
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(program(*args))
+        times.append(time.perf_counter() - began)
+    return result, sorted(times)[len(times) // 2]
+
+
+def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) -> dict[str, Any]:
+    """Seconds of a whole iteration with each bonus, 16 environments x 512 steps, and relative to no bonus.
+
+    The programs are compiled side by side, then timed one by one.
+    """
+    console = Console(highlight=False)
+
+    def ready(name: str) -> tuple[str, Callable, TrainState]:
+        experiment = replace(presets.choose(env, name), num_envs=16, rollout_steps=512, seeds=seeds)
+        advance = compiled.make_step(experiment)
+        state, _ = jax.block_until_ready(advance(compiled.make_init(experiment)()))
+        console.print(f"compiled {name}")
+        return name, advance, state
+
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as workers:
+        programs = list(workers.map(ready, ["none", *(name for name in names if name != "none")]))
+    seconds: dict[str, float] = {}
+    for name, advance, state in programs:
+        seconds[name] = _median(advance, state, repeats)
+        times = seconds[name] / seconds["none"]
+        console.print(f"{name:14} {seconds[name] * 1e3:10,.1f} ms an iteration   {times:5.2f} x no bonus")
+    relative = {name: value / seconds["none"] for name, value in seconds.items()}
+    device = jax.devices()[0].device_kind
+    return {"env": env, "device": device, "seeds": seeds, "iteration_s": seconds, "relative": relative}
+
+
+def _median(advance: Callable, state: TrainState, repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        state, _ = jax.block_until_ready(advance(state))
+        times.append(time.perf_counter() - began)
+    return sorted(times)[len(times) // 2]
+
+
+def environment(name: str, picture: Path) -> dict[str, Any]:
+    """Steps per second of the environment alone at many batch sizes, beside Farama's and navix where installed."""
+    console = Console(highlight=False)
+    found: list[Speed] = []
+
+    def note(speed: Speed | None) -> None:
+        if speed is not None:
+            found.append(speed)
+            console.print(f"{speed.what:20} batch {speed.batch:6,}  {speed.steps_per_s:14,.0f} steps/s")
+
+    Task(name).make()
+    for batch in speeds.BATCHES:
+        note(speeds.ours(minigrid.make(name), batch))
+        note(speeds.ours(minigrid.make(name), batch, starts=False))
+    try:
+        note(speeds.of_farama(name))
+        note(speeds.of_farama_async(name, 16))
+    except ImportError as error:
+        console.print(str(error))
+    for batch in (16, 1024):
+        note(speeds.of_navix(name, batch))
+    plot.speeds(found, name, picture)
+    console.print(f"Plot: {picture}")
+    return {"env": name, "device": jax.devices()[0].device_kind, "speeds": [speed._asdict() for speed in found]}
+
+
+def parity(steps: int) -> dict[str, Any]:
+    """Compare with Farama's MiniGrid over every level; prints the count of steps and mismatches."""
+    from etd.lab.bench import parity
+
+    try:
+        with Console().status("comparing") as status:
+            report = parity.run(steps, tell=lambda name: status.update(f"comparing {name}"))
+    except ImportError as error:
+        raise UserError(str(error)) from error
+    print(f"{report.steps:,} steps, {report.episodes:,} episodes, {len(report.by_level)} levels: ", end="")
+    print(f"{report.mismatches} mismatches. {report.first}")
+    return asdict(report)
+
+
+def matmul_rate() -> float:
+    """FLOP/s of a large square float32 matrix product at the precision in force."""
+    size = 2048 if jax.default_backend() == "cpu" else 8192
+    a = jax.random.normal(jax.random.key(0), (size, size))
+    product = jax.jit(lambda a: a @ a)
+    jax.block_until_ready(product(a))
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        jax.block_until_ready(product(a))
+        times.append(time.perf_counter() - began)
+    return 2 * size**3 / sorted(times)[2]
+
+
+def flops(function: Callable, *args: PyTree) -> float:
+    """Multiplications and additions of all matrix products and convolutions that ``function`` performs."""
+    return _count(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _count(jaxpr: Any) -> float:
+    total = 0.0
+    for equation in jaxpr.eqns:
+        inner = sum(_count(sub) for sub in jaxprs_in_params(equation.params))
+        total += inner * equation.params.get("length", 1)
+        if equation.primitive.name == "dot_general":
+            (contract, _), _ = equation.params["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[i] for i in contract)
+        elif equation.primitive.name == "conv_general_dilated":
+            kernel = equation.invars[1].aval.shape
+            out_features = equation.params["dimension_numbers"].rhs_spec[0]
+            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(kernel) / kernel[out_features]
+    return total
+
+
+def _one(state: TrainState) -> TrainState:
+    """The first seed's state."""
+    return jax.tree.map(lambda leaf: leaf[0], state)
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The numbers as a person reads them."""
+    experiment = result["experiment"]
+    title = (
+        f"{experiment['env']['id']}, {experiment['bonus']['name']}, {experiment['seeds']} seed(s), {result['device']}"
+    )
+    rows = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    rows.add_row("compile", f"{result['compile_s']:.1f} s")
+    rows.add_row("steps/s, end to end", f"{result['steps_per_s']:,.0f}")
+    rows.add_row("one iteration", f"{result['iteration_s'] * 1e3:,.1f} ms")
+    for name, seconds in result["phases_s"].items():
+        rows.add_row(f"  {name}", f"{seconds * 1e3:,.1f} ms")
+    rows.add_row("arithmetic", f"{result['gflop_per_s']:,.0f} GFLOP/s")
+    share = f"{result['fraction_of_matmul']:.0%} of a matrix product's {result['matmul_gflop_per_s']:,.0f}"
+    rows.add_row("", f"{share} ({experiment['precision']})")
+    return rows

@@ -1,0 +1,135 @@
+"""Does a bonus behave? A short run of a policy that acts at random, and what to look at in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from etd.bonuses import BonusState, Scored, visits
+from etd.core.keys import named
+from etd.core.types import Array, Key, Metrics, PyTree, Rollout
+from etd.envs import autoreset
+from etd.lab.runs.config import bonus_name, check
+from etd.train import compiled, learn
+from etd.train.collect import collect
+from etd.train.experiment import Experiment
+from etd.train.learn import TrainState
+
+STEPS = 128
+ROUNDS = 6
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    good: bool
+    words: str
+
+
+class Round(NamedTuple):
+    """A rollout, its bonus, and how the model's training went."""
+
+    rollout: Rollout
+    bonus: Array
+    fitted: Metrics
+
+
+def examine(experiment: Experiment) -> list[Finding]:
+    """Score and learn from ROUNDS rollouts of the untrained policy, whose actions are uniform."""
+    experiment = check(replace(experiment, rollout_steps=STEPS, seeds=1))
+    env, key = experiment.env.make(), jax.random.key(experiment.seed)
+
+    def act(state: TrainState, key: Key) -> tuple[TrainState, Rollout]:
+        pool = autoreset.generate(env, state.key, state.envs, autoreset.pool_size(env.spec, STEPS))
+        needs = experiment.bonus.needs
+        envs, hidden, rollout = collect(env, state.learner.policy, state.envs, state.hidden, pool, STEPS, key, needs)
+        return state._replace(envs=envs, hidden=hidden), rollout
+
+    def study(state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored, Metrics]:
+        state, scored = experiment.bonus.score(state, rollout, named(key, "score"))
+        state, metrics = experiment.bonus.improve(state, rollout, scored.trace, named(key, "model"))
+        return state, scored, metrics
+
+    with compiled.precision(experiment):
+        state = jax.jit(partial(learn.init, experiment, env))(key)
+        act, study = jax.jit(act), jax.jit(study)
+        bonus_state, rounds = state.learner.bonus, []
+        for k in range(ROUNDS):
+            state, rollout = act(state, named(key, "act", k))
+            bonus_state, scored, fitted = study(bonus_state, rollout, named(key, "study", k))
+            rounds.append(Round(rollout, scored.bonus, fitted))
+        fresh = bonus_state._replace(memory=state.learner.bonus.memory)
+        score = jax.jit(lambda rollout: experiment.bonus.score(fresh, rollout, key)[1].bonus)
+        last = rounds[-1].rollout
+        return [
+            _finite(rounds),
+            _varies(rounds),
+            _falls_on_revisits(score(last), last),
+            _forgets(score, last),
+            *_learns(rounds, bonus_name(experiment.bonus)),
+        ]
+
+
+def _finite(rounds: list[Round]) -> Finding:
+    values = np.concatenate([np.ravel(one.bonus) for one in rounds])
+    bad = int((~np.isfinite(values)).sum())
+    if bad:
+        return Finding(False, f"{bad:,} of {values.size:,} steps are paid NaN or infinity")
+    return Finding(True, f"all {values.size:,} steps are paid a finite bonus")
+
+
+def _varies(rounds: list[Round]) -> Finding:
+    last = np.asarray(rounds[-1].bonus)
+    mean, spread = float(last.mean()), float(last.std())
+    if spread == 0:
+        return Finding(False, f"it is {mean:.3g} for every step; standardised, that is nothing")
+    return Finding(True, f"it varies: mean {mean:.3g}, standard deviation {spread:.3g}, largest {last.max():.3g}")
+
+
+def _falls_on_revisits(bonus: Array, rollout: Rollout) -> Finding:
+    """Within an episode, by exact observation, from an empty memory."""
+    seen = visits.empty(rollout.done.shape[1], STEPS)
+    count = np.asarray(visits.count(seen, rollout)[1])
+    first, again = np.asarray(bonus)[count == 1], np.asarray(bonus)[count > 1]
+    if not again.size:
+        return Finding(False, "no observation came twice within an episode, as with noise; a revisit cannot be told")
+    if first.mean() == 0:
+        return Finding(False, "an observation that is new in its episode is paid nothing")
+    share = float(again.mean() / first.mean())
+    words = f"an observation seen before in its episode is paid {share:.0%} of what a new one is"
+    return Finding(share < 1, f"{words} ({again.size:,} revisits)")
+
+
+def _forgets(score: PyTree, rollout: Rollout) -> Finding:
+    """End every episode halfway and hand each environment's first half to its neighbour: after that end nothing may
+    change."""
+    half = STEPS // 2
+    ended = rollout._replace(step=rollout.step._replace(terminated=rollout.step.terminated.at[half - 1].set(True)))
+
+    def moved(leaf: Array) -> Array:
+        return leaf.at[:half].set(jnp.roll(leaf[:half], 1, 1))
+
+    swapped = jax.tree.map(moved, ended)
+    one, two = np.asarray(score(ended))[half:], np.asarray(score(swapped))[half:]
+    apart = float(np.abs(one - two).max())
+    forgets = apart <= 1e-4 * max(float(np.abs(one).max()), 1e-30)
+    said = "does not depend on" if forgets else f"changes by up to {apart:.3g} with"
+    return Finding(forgets, f"after an episode's end the bonus {said} what came before it")
+
+
+def _learns(rounds: list[Round], name: str) -> list[Finding]:
+    found = []
+    for metric in [m for m in rounds[0].fitted if m.endswith("loss")]:
+        before, after = (float(one.fitted[metric]) for one in (rounds[0], rounds[-1]))
+        if abs(before) < 1e-6:  # AGAC's, of an untrained policy that acts as its imitator does
+            found.append(Finding(True, f"the model's {metric.replace('_', ' ')} is 0 from the start: nothing to learn"))
+            continue
+        falls = after < before
+        verb = "fell" if falls else "did not fall"
+        found.append(Finding(falls, f"the model's {metric.replace('_', ' ')} {verb}: {before:.3g} to {after:.3g}"))
+    return found or [Finding(True, f"{name} has no model to train")]

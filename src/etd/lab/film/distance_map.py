@@ -1,0 +1,107 @@
+"""What a trained ETD model thinks of a level: how far, in time, every cell is from where the agent stands.
+
+The agent is put on every free cell of its level, with all else as it is (its direction, what it carries, the doors),
+and what it would see there is embedded. That is the model's own input: cells that look alike are at distance zero.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from etd.bonuses import ETD
+from etd.core.errors import UserError
+from etd.core.types import Array, PyTree
+from etd.envs.base import DeviceEnv
+from etd.envs.maze import Maze
+from etd.envs.minigrid.env import MiniGrid
+from etd.envs.minigrid.world import DOOR, EMPTY, FLOOR, GOAL_KIND, OPEN, WALL_KIND, kind_of, state_of
+from etd.envs.noise import Noisy
+from etd.lab.runs.config import bonus_name
+from etd.nets.model import Learner
+
+
+class Inside(NamedTuple):
+    """The learned distance along an episode of T steps."""
+
+    maps: np.ndarray
+    """[T+1, H, W] from the state at each step to every reachable cell; NaN elsewhere"""
+    places: np.ndarray
+    """[T+1, 2] the agent's row and column"""
+    nearest: np.ndarray
+    """[T+1] the earlier step k whose state is nearest, min_k d(s_k, s_t); -1 at the start"""
+
+
+def look(env: DeviceEnv, bonus: Any, learner: Learner, states: PyTree) -> Inside:
+    """Of the states [T+1, ...] of one episode."""
+    env = check(env, bonus)
+    steps = len(jax.tree.leaves(states)[0])
+    maps, places, own = [], [], []
+    for step in range(steps):
+        state = jax.tree.map(lambda leaf, step=step: leaf[step], states)
+        distance, present = _map(env, bonus, learner, state)
+        free, place = _reachable(env, state)
+        maps.append(np.where(free, np.asarray(distance).reshape(free.shape), np.nan))
+        places.append(place)
+        own.append(present)
+    between = np.asarray(bonus.distance(jnp.stack(own), jnp.stack(own)))
+    nearest = [-1] + [int(between[:t, t].argmin()) for t in range(1, steps)]
+    return Inside(np.stack(maps), np.array(places), np.array(nearest))
+
+
+def check(env: DeviceEnv, bonus: Any) -> MiniGrid | Maze:
+    """The environment without its noise, if it has cells and the bonus a distance."""
+    if not isinstance(bonus, ETD):
+        name = bonus_name(bonus)
+        raise UserError(f"This run's bonus is {name}, which learns no distance. Only runs with the bonus etd have one.")
+    env = env.env if isinstance(env, Noisy) else env
+    if not isinstance(env, MiniGrid | Maze):
+        raise UserError(f"{env.spec.name} has no cells to put the agent on. MiniGrid levels and mazes have.")
+    return env
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _map(env: MiniGrid | Maze, bonus: ETD, learner: Learner, state: PyTree) -> tuple[Array, Array]:
+    """Distances [H * W] from the state to itself moved to every cell, and its own embedding [D]."""
+    net = learner.net()
+    here, there = _views(env, state)
+    embedded = net.encode(net.trunk(jnp.concatenate([here[None], there])))
+    return bonus.distance(embedded[:1], embedded[1:])[0], embedded[0]
+
+
+def _views(env: MiniGrid | Maze, state: PyTree) -> tuple[Array, Array]:
+    """What the agent sees, and what it would see on every cell, row by row: [...], [H * W, ...]."""
+    if isinstance(env, Maze):
+        see = partial(env.observe, key=jax.random.key(0))  # one colouring of the walls for all
+        return see(state.cell), jax.vmap(see)(jnp.asarray(env.index).reshape(-1))
+    rows, columns = (axis.reshape(-1) for axis in jnp.mgrid[: env.level.height, : env.level.width])
+    return env.observe(state), jax.vmap(lambda y, x: env.observe(state._replace(x=x, y=y)))(rows, columns)
+
+
+def _reachable(env: MiniGrid | Maze, state: PyTree) -> tuple[np.ndarray, tuple[int, int]]:
+    """[H, W] where the agent may come to stand, and where it stands.
+
+    Ways lead through doors, which can be opened, and past objects, which can be moved; it cannot stand on either.
+    """
+    if isinstance(env, Maze):
+        return env.index >= 0, env.cells[int(state.cell)]
+    grid = jnp.asarray(state.grid)[: env.level.height, : env.level.width]
+    kind, status = np.asarray(kind_of(grid)), np.asarray(state_of(grid))
+    place = int(state.y), int(state.x)
+    found = np.zeros(grid.shape, bool)
+    found[place] = True
+    while True:
+        more = np.pad(found, 1)
+        more = more[:-2, 1:-1] | more[2:, 1:-1] | more[1:-1, :-2] | more[1:-1, 2:] | found
+        more &= kind != WALL_KIND
+        more[place] = True
+        if (more == found).all():
+            break
+        found = more
+    free = np.isin(kind, (EMPTY, FLOOR, GOAL_KIND)) | ((kind == DOOR) & (status == OPEN))
+    free[place] = True
+    return found & free, place

@@ -1,0 +1,107 @@
+"""What a trained policy does: a film of one episode with its bonus beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from etd.core.errors import UserError
+from etd.core.keys import named
+from etd.lab.film import distance_map, host_replay
+from etd.lab.film.frames import Episode, frame, write_gif, write_mp4
+from etd.lab.report.curves import by_seed
+from etd.lab.runs import session
+from etd.lab.runs.config import bonus_name
+from etd.lab.runs.sinks import extra
+from etd.lab.runs.store import Run
+from etd.train import compiled
+from etd.train.evaluate import replay
+from etd.train.learn import TrainState
+
+FRAMES = 120
+"""At most; a longer episode skips some, never its last."""
+
+_replay = jax.jit(replay, static_argnums=0)
+
+
+def film(
+    path: Path,
+    out: Path,
+    seed: int | None = None,
+    episodes: int = 3,
+    greedy: bool = False,
+    distance: bool = False,
+) -> Path:
+    """Play fresh levels and write the first success, or else the episode of the highest return, as .gif or .mp4.
+
+    ``seed`` names one of the run's agents; without it, the one that did best at the end of training plays. With
+    ``distance``, the model's distance from the agent to every reachable cell is drawn beside the level.
+    """
+    if out.suffix not in (".gif", ".mp4"):
+        raise UserError(f"A film cannot end in {out.suffix!r}. Choose .gif or .mp4.")
+    if episodes < 1:
+        raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
+    if out.suffix == ".mp4":
+        extra("imageio_ffmpeg", "video")  # before the work, not after it
+    run, state = session.load(path)
+    index = choose(run, seed)
+    if distance:
+        distance_map.check(run.experiment.env.make(), run.experiment.bonus)  # before the work
+    episode = record(run, state, index, episodes, greedy)
+    if distance:
+        learner = jax.tree.map(lambda leaf: leaf[index], state.learner.bonus.learner)
+        seen = distance_map.look(run.experiment.env.make(), run.experiment.bonus, learner, episode.states)
+        episode = replace(episode, inside=seen)
+    frames = [frame(episode, time) for time in shown_steps(len(episode))]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # A short film is slow enough to follow, a long one does not bore.
+    seconds = float(np.clip(10 / len(frames), 0.06, 0.25))
+    (write_gif if out.suffix == ".gif" else write_mp4)(frames, out, seconds)
+    return out
+
+
+def shown_steps(length: int) -> list[int]:
+    """After which steps of an episode a frame is drawn."""
+    return np.unique(np.linspace(0, length, min(FRAMES, length + 1)).round().astype(int)).tolist()
+
+
+def record(run: Run, state: TrainState, index: int, episodes: int, greedy: bool) -> Episode:
+    """The episode worth showing among ``episodes`` played by the agent at ``index``."""
+    experiment, on_host = run.experiment, run.experiment.env.host()
+    if on_host is not None:
+        found = host_replay.best(experiment, on_host, state, index, episodes, greedy, shown_steps)
+        played = found.played
+        name = bonus_name(experiment.bonus)
+        return Episode(on_host, name, found.pictures, played.actions, played.rewards, found.bonus, played.success)
+    key = named(state.key[index], "film")
+    shown = compiled.make_player(experiment, episodes, greedy)(state, index, key)
+    success = np.asarray(shown.outcome.success)
+    best = int(success.argmax()) if success.any() else int(np.asarray(shown.outcome.total).argmax())
+    length = int(shown.outcome.length[best])
+    env = experiment.env.make()
+    actions = shown.rollout.action[:length, best]
+    start = jax.tree.map(lambda leaf: leaf[best], shown.start)
+    return Episode(
+        env,
+        bonus_name(experiment.bonus),
+        jax.device_get(_replay(env, start, actions, key)),
+        np.asarray(actions),
+        np.asarray(shown.rollout.step.reward[:length, best]),
+        np.asarray(shown.bonus[:length, best]),
+        bool(success[best]),
+    )
+
+
+def choose(run: Run, seed: int | None) -> int:
+    """The index of the agent that plays: that of ``seed``, else the one with the highest final return."""
+    first, count = run.experiment.seed, run.experiment.seeds
+    if seed is None:
+        final = by_seed(run, "return").values[:, -1:]
+        return int(np.nan_to_num(final, nan=-np.inf).sum(1).argmax())
+    if not first <= seed < first + count:
+        known = f"seed {first}" if count == 1 else f"seeds {first} to {first + count - 1}"
+        raise UserError(f"{run.path} has no seed {seed}; it has {known}.")
+    return seed - first

@@ -1,0 +1,46 @@
+"""A page on which one clicks a cell of a maze and sees how far all others are: learned, exact and by rivals."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from etd.envs.maze import Maze
+from etd.lab.report import page
+
+FAR = 65535
+"""What stands for infinity among the 16-bit numbers of the page."""
+
+
+def body(maze: Maze, distances: Mapping[str, np.ndarray], red: int, to: bool = False) -> str:
+    """Markup and script with the distances [S, S] of every name in it; nothing is fetched."""
+    data = {
+        "shape": list(maze.index.shape),
+        "cells": [list(cell) for cell in maze.cells],
+        "red": red,
+        "to": to,
+        "maps": [{"name": name, **pack(values)} for name, values in distances.items()],
+    }
+    # A name with a tag in it must not end the script.
+    embedded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return Path(__file__).with_name("explorer.html").read_text().replace("@DATA@", embedded)
+
+
+def write(path: Path, title: str, content: str) -> Path:
+    """The page around ``content``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page.document(title, content, broad=True))
+    return path
+
+
+def pack(values: np.ndarray) -> dict[str, str | float]:
+    """[S, S] as 16-bit steps from the lowest finite value to the highest."""
+    finite = np.isfinite(values)
+    low, high = float(values[finite].min()), float(values[finite].max())
+    unit = (high - low) / (FAR - 1) or 1.0
+    steps = np.where(finite, np.round((np.where(finite, values, low) - low) / unit), FAR).astype("<u2")
+    return {"low": low, "unit": unit, "values": base64.b64encode(steps.tobytes()).decode()}

@@ -1,0 +1,243 @@
+"""What the paper says of its figures, each sentence with a test of our numbers.
+
+A claim is judged by interquartile means over seeds: of the final return, or of the return averaged over training, which
+rewards learning early. A claim about many trainings of which some are missing or unfinished fails as soon as one of the
+others speaks against it, and until then "holds so far"; without any it is "not run". Only trainings in the figure's own
+environments that went as far as the figure does are judged; one in which too few episodes finished is missing, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from etd.lab.paper import figures
+from etd.lab.paper.figures import EIGHT, NOISY
+from etd.lab.report import statistics
+from etd.lab.report.curves import Curves, Floats, by_seed
+from etd.lab.report.write import Judged
+from etd.lab.runs.store import Run
+
+Runs: TypeAlias = Mapping[tuple[str, str], Run]
+"""Finished runs by (task, method)."""
+
+
+class Judgement(NamedTuple):
+    """Does the claim hold by these numbers, and were all there that it speaks of?"""
+
+    holds: bool
+    ours: str
+    whole: bool = True
+
+
+Judge: TypeAlias = Callable[[Runs], Judgement]
+"""What cannot be judged at all for want of a run is a KeyError that names it."""
+
+NEAR_OPTIMAL = 0.85
+NOT_LEARNED = 0.1
+AHEAD = 0.005
+"""By so much at least: two methods that learn nothing are not ahead of each other."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence about a figure, and how it is judged."""
+
+    words: str
+    judge: Judge
+
+
+def judge(figure: str, runs: Runs) -> list[Judged]:
+    """The figure's claims against what has run."""
+    verdicts = []
+    claims = CLAIMS.get(figure, [])
+    runs = _whole(figure, runs) if claims else {}
+    for claim in claims:
+        try:
+            holds, ours, whole = claim.judge(runs)
+        except KeyError as error:
+            verdicts.append(Judged(claim.words, f"{'/'.join(error.args[0])} is missing", "not run"))
+        else:
+            verdicts.append(Judged(claim.words, ours, ("holds" if whole else "holds so far") if holds else "fails"))
+    return verdicts
+
+
+def _whole(figure: str, runs: Runs) -> Runs:
+    """The runs that the claims speak of: neither --quick nor shortened ones, nor those without a return."""
+    chosen = {}
+    for cell in figures.cells(figure):
+        run, wanted = runs.get((cell.task, cell.method)), cell.experiment
+        if run is not None and run.experiment.env.id == wanted.env.id:
+            curve = by_seed(run, "return")
+            far = curve.steps.max(initial=0) >= wanted.iterations * wanted.steps_per_iteration
+            if far and np.isfinite(curve.values).any():
+                chosen[cell.task, cell.method] = run
+    return chosen
+
+
+def final(run: Run) -> float:
+    """Interquartile mean over seeds of the last return."""
+    return _middle(run, statistics.final)
+
+
+def average(run: Run) -> float:
+    """Interquartile mean over seeds of the return averaged over training."""
+    return _middle(run, statistics.average)
+
+
+def _middle(run: Run, measure: Callable[[Curves], Floats]) -> float:
+    return statistics.middle(measure(by_seed(run, "return")))
+
+
+def _doubt(run: Run, other: Run) -> str:
+    """In how many pairs of their seeds the other's average return is the lower one, unless in none or all."""
+    share = statistics.better(*(statistics.average(by_seed(each, "return"))[:, None] for each in (run, other)))
+    return f", behind in {share:.0%} of pairs of seeds" if 0 < share < 1 else ""
+
+
+def _below(method: str, tasks: tuple[str, ...], limit: float) -> Judge:
+    """The method's final return stays below ``limit`` on every task."""
+
+    def judge(runs: Runs) -> Judgement:
+        finals = {task: final(runs[task, method]) for task in tasks if (task, method) in runs}
+        if not finals:
+            raise KeyError((tasks[0], method))
+        worst, whole = max(finals, key=lambda task: finals[task]), len(finals) == len(tasks)
+        ours = f"final return at most {finals[worst]:.2f} ({worst})"
+        return Judgement(finals[worst] < limit, ours + _of(len(finals), len(tasks), "levels"), whole)
+
+    return judge
+
+
+def _above(task: str, method: str, limit: float) -> Judge:
+    def judge(runs: Runs) -> Judgement:
+        value = final(runs[task, method])
+        return Judgement(value >= limit, f"final return {value:.2f}")
+
+    return judge
+
+
+def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...]) -> Judge:
+    """The method's average return is the highest on every task, by AHEAD."""
+
+    def judge(runs: Runs) -> Judgement:
+        won, said, pairs = 0, [], 0
+        for task in tasks:
+            rivals = {other: average(runs[task, other]) for other in others if (task, other) in runs}
+            if rivals and (task, method) in runs:
+                ours, pairs = average(runs[task, method]), pairs + len(rivals)
+                rival = max(rivals, key=lambda other: rivals[other])
+                won += ours >= rivals[rival] + AHEAD
+                apart = abs(ours - rivals[rival]) >= AHEAD
+                who = rival + (_doubt(runs[task, method], runs[task, rival]) if apart else "")
+                said.append(f"{task} {ours:.2f} against {rivals[rival]:.2f} ({who})")
+        if not said:
+            missing = [(task, name) for task in tasks for name in (method, *others) if (task, name) not in runs]
+            raise KeyError(missing[0])
+        every = len(tasks) * len(others)
+        words = f"first on {won} of {len(said)}: " + "; ".join(said) + _of(pairs, every, "comparisons")
+        return Judgement(won == len(said), words, pairs == every)
+
+    return judge
+
+
+def _of(count: int, every: int, what: str) -> str:
+    return "" if count == every else f"; {count} of {every} {what} were run to the end"
+
+
+def _close(task: str, methods: tuple[str, ...], within: float) -> Judge:
+    """The methods' average returns lie within ``within`` of each other, and not because none of them learns."""
+
+    def judge(runs: Runs) -> Judgement:
+        values = {method: average(runs[task, method]) for method in methods}
+        said = "average return: " + ", ".join(f"{method} {value:.2f}" for method, value in values.items())
+        if max(final(runs[task, method]) for method in methods) <= NOT_LEARNED:
+            return Judgement(False, f"{said}; none of them learns")
+        return Judgement(max(values.values()) - min(values.values()) <= within, said)
+
+    return judge
+
+
+def _twice_as_fast(task: str, method: str, other: str, level: float) -> Judge:
+    """Median steps to a return of ``level``: the other needs 1.5 times as many at least. Of one that does not get there
+    it is known only that it needs more than were run."""
+
+    def judge(runs: Runs) -> Judgement:
+        (ours, end), (theirs, their_end) = (_steps_to(runs[task, name], level) for name in (method, other))
+        words = f"return {level} after {_say(ours, end)} against {_say(theirs, their_end)}"
+        return Judgement(bool(np.isfinite(ours) and min(theirs, their_end) >= 1.5 * ours), words)
+
+    return judge
+
+
+def _steps_to(run: Run, level: float) -> tuple[float, float]:
+    """Median over seeds, infinite if half of them do not get there; and the last step."""
+    curve = by_seed(run, "return")
+    return float(np.median(statistics.first(curve, level))), float(curve.steps[-1])
+
+
+def _say(steps: float, last: float) -> str:
+    return f"{steps / 1e6:.1f} M steps" if np.isfinite(steps) else f"more than the {last / 1e6:.1f} M steps run"
+
+
+_RIVALS = ("deir", "noveld", "e3b", "ec", "ngu", "rnd", "count", "none")
+
+CLAIMS: dict[str, list[Claim]] = {
+    "bonuses": [
+        Claim("ETD solves DoorKey-16x16", _above("DoorKey-16x16", "etd", NEAR_OPTIMAL)),
+        Claim("PPO does not learn DoorKey-16x16 without a bonus", _below("none", ("DoorKey-16x16",), NOT_LEARNED)),
+        Claim("RND is almost without effect on DoorKey-16x16", _below("rnd", ("DoorKey-16x16",), NOT_LEARNED)),
+        Claim("ETD is ahead of all others on DoorKey-16x16", _best("etd", _RIVALS, ("DoorKey-16x16",))),
+    ],
+    "minigrid": [
+        Claim(
+            f"ETD is near-optimal (return {NEAR_OPTIMAL}) on ObstructedMaze-Full within 20 M steps",
+            _above("ObstructedMaze-Full", "etd", NEAR_OPTIMAL),
+        ),
+        Claim(
+            "ETD is about twice as sample-efficient as NovelD on ObstructedMaze-Full",
+            _twice_as_fast("ObstructedMaze-Full", "etd", "noveld", 0.8),
+        ),
+        Claim("ETD is ahead of all others on all eight levels", _best("etd", _RIVALS, EIGHT)),
+        Claim(f"PPO does not learn (return {NOT_LEARNED}) without a bonus", _below("none", EIGHT, NOT_LEARNED)),
+        Claim("RND is almost without effect", _below("rnd", EIGHT, NOT_LEARNED)),
+        Claim("NovelD is ahead of Count", _best("noveld", ("count",), EIGHT)),
+        # "NGU performs poorly", "DEIR, E3B, and EC all perform relatively well"
+        Claim("DEIR is ahead of NGU", _best("deir", ("ngu",), EIGHT)),
+        Claim("E3B is ahead of NGU", _best("e3b", ("ngu",), EIGHT)),
+        Claim("EC is ahead of NGU", _best("ec", ("ngu",), EIGHT)),
+    ],
+    "noise": [
+        Claim("NovelD fails under noise", _below("noveld", NOISY, NOT_LEARNED)),
+        Claim("ETD is ahead of NovelD, DEIR and E3B under noise", _best("etd", ("noveld", "deir", "e3b"), NOISY)),
+    ],
+    "representation": [
+        Claim(
+            "On DoorKey-16x16 the embeddings make little difference",
+            _close("DoorKey-16x16", ("etd", "inverse", "discriminator"), 0.1),
+        ),
+        Claim(
+            "On ObstructedMaze-1Q temporal distance is ahead",
+            _best("etd", ("inverse", "discriminator"), ("ObstructedMaze-1Q",)),
+        ),
+    ],
+    "aggregate": [
+        Claim("The minimum is ahead", _best("min", ("quantile10", "knn10", "knn10avg"), ("ObstructedMaze-1Q",)))
+    ],
+    "symmetry": [
+        Claim("The symmetric distance does as well", _close("ObstructedMaze-1Q", ("asymmetric", "symmetric"), 0.1))
+    ],
+    "energy": [
+        Claim("MRN with the potential is ahead", _best("mrn+potential", ("mrn", "l2", "cos"), ("ObstructedMaze-1Q",)))
+    ],
+    "loss": [
+        Claim(
+            "The direction of the loss makes little difference",
+            _close("ObstructedMaze-1Q", ("symmetric", "forward", "backward"), 0.1),
+        )
+    ],
+}
+"""By figure."""

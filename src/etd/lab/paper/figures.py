@@ -1,0 +1,191 @@
+"""The paper's figures, as the trainings they are made of.
+
+A cell is one method on one task; ``etd reproduce`` trains the cells of a figure and draws it. The steps are where the
+paper's curves end, as far as it says. The noisy levels beside DoorKey-16x16 are our choice: the paper draws four and
+names none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from etd.core.errors import unknown
+from etd.lab.runs.config import override
+from etd.train import presets
+from etd.train.experiment import Experiment
+
+TASKS: dict[str, tuple[str, int]] = {
+    "DoorKey-8x8": ("MiniGrid-DoorKey-8x8-v0", 500_000),
+    "MultiRoom-N6": ("MiniGrid-MultiRoom-N6-v0", 2_000_000),
+    "DoorKey-16x16": ("MiniGrid-DoorKey-16x16-v0", 3_000_000),
+    "KeyCorridorS6R3": ("MiniGrid-KeyCorridorS6R3-v0", 5_000_000),
+    "ObstructedMaze-2Dlh": ("MiniGrid-ObstructedMaze-2Dlh-v0", 5_000_000),
+    "ObstructedMaze-2Dlhb": ("MiniGrid-ObstructedMaze-2Dlhb-v0", 10_000_000),
+    "ObstructedMaze-1Q": ("MiniGrid-ObstructedMaze-1Q-v0", 10_000_000),
+    "ObstructedMaze-2Q": ("MiniGrid-ObstructedMaze-2Q-Centre-v0", 20_000_000),
+    "ObstructedMaze-Full": ("MiniGrid-ObstructedMaze-Full-v0", 20_000_000),
+    "ObstructedMaze-Full-v1": ("MiniGrid-ObstructedMaze-Full-v1", 20_000_000),
+    "Crafter": ("Crafter-v0", 1_000_000),
+    "Crafter without life": ("Crafter-NoLife-v0", 1_000_000),
+    "Craftax-Classic": ("Craftax-Classic-Pixels-v1", 1_000_000),
+    **{f"MazeS{size}": (f"MiniWorld-MazeS{size}-v0", 1_000_000) for size in (3, 4, 5)},
+    "Acrobot-swingup": ("dmc:acrobot-swingup_sparse", 1_000_000),
+    "Hopper-hop": ("dmc:hopper-hop", 1_000_000),
+    "Cartpole-swingup": ("dmc:cartpole-swingup_sparse", 1_000_000),
+    "Reach": ("metaworld:reach", 1_000_000),
+    "Hammer": ("metaworld:hammer", 1_000_000),
+    "Button-press": ("metaworld:button-press", 1_000_000),
+    "HalfCheetahVelSparse": ("HalfCheetahVelSparse-v0", 1_000_000),
+}
+"""Task: environment and steps. 2Q starts in the centre room, as in the package the paper used. The paper gives the
+steps of Crafter alone among the last thirteen."""
+
+EIGHT = tuple(TASKS)[1:9]
+NOISY = tuple(f"{EIGHT[k]} (noisy)" for k in range(4))
+SMALL = {
+    "MultiRoom-N6": "MultiRoom-N2-S4-v0",
+    "DoorKey-8x8": "DoorKey-5x5-v0",
+    "DoorKey-16x16": "DoorKey-6x6-v0",
+    "KeyCorridorS6R3": "KeyCorridorS3R1-v0",
+    "ObstructedMaze-2Dlh": "ObstructedMaze-1Dl-v0",
+    "ObstructedMaze-2Dlhb": "ObstructedMaze-1Dlh-v0",
+    "ObstructedMaze-1Q": "ObstructedMaze-1Dlhb-v0",
+    "ObstructedMaze-2Q": "ObstructedMaze-2Dl-v0",
+    "ObstructedMaze-Full": "ObstructedMaze-2Dlh-v0",
+    "ObstructedMaze-Full-v1": "ObstructedMaze-2Dlhb-v1",
+}
+"""The level of the quick version: another for every task, so that the figure has as many panels."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one task."""
+
+    task: str
+    method: str
+    experiment: Experiment
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}/{self.method}"
+
+
+def _cell(task: str, method: str, bonus: str = "", **changes: object) -> Cell:
+    """The preset of ``bonus`` (that of the method's name) on the task, with ``changes`` to fields of the bonus."""
+    env, steps = TASKS[task.removesuffix(" (noisy)")]
+    experiment = replace(presets.choose(env, bonus or method), steps=steps, seeds=5)
+    if task.endswith(" (noisy)"):
+        experiment = replace(experiment, env=replace(experiment.env, noise=0.1))
+    for field, value in changes.items():
+        experiment = override(experiment, f"bonus.{field}={value}")
+    return Cell(task, method, experiment)
+
+
+def _table(tasks: Iterable[str], methods: Iterable[str]) -> list[Cell]:
+    methods = tuple(methods)
+    return [_cell(task, method) for task in tasks for method in methods]
+
+
+def _noise() -> list[Cell]:
+    methods = ("etd", "noveld", "deir", "e3b")
+    return _table(NOISY, methods) + _table(["DoorKey-16x16"], methods)
+
+
+def _ablation(field: str, values: dict[str, object]) -> Callable[[], list[Cell]]:
+    """ETD on ObstructedMaze-1Q, the paper's level for ablations, with every value of a field."""
+    return lambda: [_cell("ObstructedMaze-1Q", name, "etd", **{field: value}) for name, value in values.items()]
+
+
+FIGURES: dict[str, tuple[str, Callable[[], list[Cell]]]] = {
+    "bonuses": (
+        "Every bonus on two sizes of DoorKey",
+        lambda: _table(
+            ("DoorKey-8x8", "DoorKey-16x16"),
+            ["etd", "noveld", "deir", "count", "e3b", "ec", "ngu", "rnd", "icm", "ride", "agac", "none"],
+        ),
+    ),
+    "minigrid": (
+        "The paper's main figure: ETD and eight rivals on eight levels",
+        lambda: _table(EIGHT, ["etd", "deir", "noveld", "e3b", "ec", "ngu", "rnd", "count", "none"]),
+    ),
+    "full-v1": (
+        "ObstructedMaze-Full-v1, whose levels lose no key",
+        lambda: _table(["ObstructedMaze-Full-v1"], ("etd", "noveld", "deir", "none")),
+    ),
+    "noise": ("Noisy observations, and DoorKey-16x16 without", _noise),
+    "representation": (
+        "ETD's aggregate on other embeddings",
+        lambda: _table(("DoorKey-16x16", "ObstructedMaze-1Q"), ("etd", "inverse", "discriminator")),
+    ),
+    "aggregate": (
+        "Minimum, quantile and nearest neighbours",
+        _ablation("aggregate", {name: name for name in ("min", "quantile10", "knn10", "knn10avg")}),
+    ),
+    "symmetry": (
+        "With and without MRN's asymmetric half",
+        _ablation("symmetric", {"asymmetric": False, "symmetric": True}),
+    ),
+    "energy": (
+        "Energies that the contrastive loss classifies with",
+        _ablation("energy", {name: name for name in ("mrn+potential", "mrn", "l2", "cos")}),
+    ),
+    "loss": (
+        "Directions of the contrastive loss",
+        _ablation("objective", {name: name for name in ("symmetric", "forward", "backward")}),
+    ),
+    "crafter": (
+        "Crafter with and without its reward for health",
+        lambda: _table(("Crafter", "Crafter without life"), ("etd", "deir", "noveld", "none")),
+    ),
+    "craftax": (
+        "Craftax-Classic, Crafter's likeness on the device; not in the paper",
+        lambda: _table(["Craftax-Classic"], ("etd", "deir", "noveld", "none")),
+    ),
+    "miniworld": (
+        "MiniWorld's mazes of three sizes",
+        lambda: _table(("MazeS3", "MazeS4", "MazeS5"), ("etd", "deir", "noveld", "none")),
+    ),
+    "dmc": (
+        "DeepMind Control tasks with sparse rewards",
+        lambda: _table(("Acrobot-swingup", "Hopper-hop", "Cartpole-swingup"), ("etd", "noveld", "e3b", "none")),
+    ),
+    "metaworld": (
+        "Meta-World paid for success alone",
+        lambda: _table(("Reach", "Hammer", "Button-press"), ("etd", "noveld", "e3b", "none")),
+    ),
+    "halfcheetah": (
+        "HalfCheetah paid for one speed",
+        lambda: _table(["HalfCheetahVelSparse"], ("etd", "noveld", "e3b", "none")),
+    ),
+}
+"""Name: title and cells."""
+
+
+def cells(figure: str) -> list[Cell]:
+    """What the figure is made of."""
+    if figure not in FIGURES:
+        raise unknown("figure", figure, FIGURES, f"The figures are {', '.join(FIGURES)}.")
+    return FIGURES[figure][1]()
+
+
+def small(cell: Cell) -> Cell:
+    """A version of the cell that two CPU cores train in seconds: a small level of MiniGrid's family, a small agent, a
+    few thousand steps. It shows that everything works, and nothing about the method."""
+    env, level = cell.experiment.env, SMALL.get(cell.task.removesuffix(" (noisy)"))
+    if level is not None:
+        env = replace(env, id=f"MiniGrid-{level}")
+    experiment = replace(
+        cell.experiment,
+        env=env,
+        steps=4_096,
+        seeds=2,
+        num_envs=4,
+        rollout_steps=128,
+    )
+    sizes = {"minibatch": 256, "epochs": 1, "features": 16, "latent": 16, "queue": 512}
+    for part in ("ppo", "bonus"):
+        for field, value in sizes.items():
+            if hasattr(getattr(experiment, part), field):
+                experiment = override(experiment, f"{part}.{field}={value}")
+    return replace(cell, experiment=experiment)

@@ -1,0 +1,90 @@
+"""A run's metrics as curves, one per seed, and what the seeds have in common."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations_with_replacement
+from math import factorial, prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from etd.core.errors import UserError
+from etd.lab.runs.store import Run
+
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+RESAMPLES = 1000
+EPISODIC = ("return", "length", "states_per_episode", "success", "score")
+"""Metrics of finished episodes."""
+
+
+class Curves(NamedTuple):
+    """One metric of a run."""
+
+    seeds: list[int]
+    steps: Floats
+    """[I] environment steps after each iteration"""
+    values: Floats
+    """[S, I]; NaN where a seed has nothing to say yet"""
+
+
+def by_seed(run: Run, metric: str, table: dict[str, np.ndarray] | None = None) -> Curves:
+    """The metric's column as one row per seed; ``table`` is the run's metrics, where they were read before.
+
+    What is measured over episodes counts once as many have ended as there are environments: where most run out of time,
+    the few that end before are those that succeeded.
+    """
+    table = run.metrics() if table is None else table
+    seeds = list(range(run.experiment.seed, run.experiment.seed + run.experiment.seeds))
+    if not table:
+        return Curves(seeds, np.empty(0), np.empty((len(seeds), 0)))
+    if metric not in table:
+        raise UserError(f"{run.path} has no metric {metric!r}. It has {', '.join(table)}.")
+    # A killed process may leave half a row, without its last column; a resumed run writes it again.
+    whole = np.isfinite(table["wall"])
+    steps, column = np.unique(table["step"][whole], return_inverse=True)
+    values = np.full((len(seeds), len(steps)), np.nan)
+    known = table[metric][whole]
+    if metric in EPISODIC and "episodes" in table:
+        known = np.where(table["episodes"][whole] >= run.experiment.num_envs, known, np.nan)
+    values[table["seed"][whole].astype(int) - seeds[0], column] = known
+    return Curves(seeds, steps, values)
+
+
+def centre(values: Floats) -> Floats:
+    """[..., S, I] to [..., I]: the mean over seeds, from four seeds on the interquartile mean; NaNs are left out.
+
+    The same as rliable's, which does not know NaNs.
+    """
+    ordered = np.sort(values, axis=-2)  # NaNs go last
+    count = np.isfinite(values).sum(-2, keepdims=True)
+    cut = np.where(count >= 4, count // 4, 0)
+    rank = np.arange(values.shape[-2])[:, None]
+    inner = (rank >= cut) & (rank < count - cut)
+    total = np.where(inner, ordered, 0.0).sum(-2)
+    size = inner.sum(-2)
+    return np.where(size > 0, total / np.maximum(size, 1), np.nan)
+
+
+def band(values: Floats) -> tuple[Floats, Floats]:
+    """A 95 % bootstrap interval of ``centre`` over seeds, [S, I] to two [I]; the same on every call.
+
+    One task is one stratum, so that this is also the stratified bootstrap.
+    """
+    draws, times = _draws(len(values))
+    low, high = np.full((2, values.shape[1]), np.nan)
+    for point in np.flatnonzero(np.isfinite(values).any(0)):  # one at a time, to bound the memory
+        resampled = np.repeat(centre(values[draws, point].T), times)
+        low[point], high[point] = np.nanpercentile(resampled, [2.5, 97.5], method="inverted_cdf")
+    return low, high
+
+
+def _draws(seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ways to draw as many seeds as there are, [R, S], and how often each counts, [R]: of few seeds every way, since
+    their interquartile mean takes so few values that a sample's quantile may be the neighbouring one."""
+    if seeds > 5:
+        return np.random.default_rng(0).integers(seeds, size=(RESAMPLES, seeds)), np.ones(RESAMPLES, int)
+    draws = list(combinations_with_replacement(range(seeds), seeds))
+    orders = [factorial(seeds) // prod(map(factorial, Counter(draw).values())) for draw in draws]
+    return np.array(draws), np.array(orders)

@@ -1,0 +1,243 @@
+"""Pictures of a run's metrics: learning curves of several runs, and the diagnostics of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from etd.core.errors import UserError
+from etd.lab.bench.speed import Speed
+from etd.lab.report.curves import EPISODIC, Curves
+from etd.lab.report.curves import band as band
+from etd.lab.report.curves import by_seed as by_seed
+from etd.lab.report.curves import centre as centre
+from etd.lab.runs.config import bonus_name
+from etd.lab.runs.store import Run
+
+COLOURS = {
+    "etd": "#d55e00",
+    "none": "#777777",
+    "noveld": "#0072b2",
+    "deir": "#000000",
+    "count": "#009e73",
+    "e3b": "#e69f00",
+    "ngu": "#cc79a7",
+    "rnd": "#56b4e9",
+    "ec": "#5d3a9b",
+    "agac": "#8c510a",
+    "ride": "#7a9a01",
+    "icm": "#b0a000",
+    "inverse": "#0072b2",
+    "discriminator": "#000000",
+}
+"""Bonuses keep their colour in every picture. The last two stand in for the kin they are never drawn beside."""
+PALETTE = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5d3a9b", "#000000", "#8c510a")
+"""For other runs: Okabe and Ito's colours, which people with any colour vision can tell apart, without the yellow."""
+SPARE = ("#8b0000", "#00a5b5", "#9467bd", "#3f5f3f")
+"""For what comes beside all of those."""
+LABELS = {
+    "return": "return (last 100 episodes)",
+    "score": "Crafter's score, % (all episodes)",
+    "success": "success rate (last 100 episodes)",
+    "length": "episode length (last 100 episodes)",
+    "states": "distinct states visited",
+    "bonus_mean": "bonus: mean, and std (dashed)",
+    "model_loss": "model loss",
+    "model_accuracy": "model accuracy",
+    "ppo_entropy": "policy entropy (nats)",
+    "ppo_value_loss": "value loss",
+}
+"""What a user asks for when the reward stays at zero, in that order."""
+POINTS = 400
+"""Curves are thinned to this many points: no panel has more pixels, and a bootstrap costs by the point."""
+KEY_TO_LINES = "thin: seeds; bold: their mean (from four seeds on interquartile); band: 95 % bootstrap interval"
+
+
+def curves(runs: list[Run], path: Path, metric: str = "return") -> Path:
+    """Write learning curves, one panel per environment, as the suffix of ``path`` says (.png, .svg, .pdf)."""
+    return save(draw_curves(runs, metric), path)
+
+
+def panel(run: Run, path: Path) -> Path:
+    """Write the run's diagnostics: small panels of what to look at when the reward stays at zero."""
+    return save(draw_panel(run), path)
+
+
+def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
+    """The figure ``curves`` writes."""
+    if not runs:
+        raise UserError("There is no run to draw. Name at least one run directory.")
+    names, environments = labels(runs), list(dict.fromkeys(map(task, runs)))
+    colours = _colours(runs, names)
+    figure, axes = _grid(len(environments), (6.4 if len(environments) == 1 else 4.6, 3.8))
+    for env, ax in zip(environments, axes, strict=True):
+        here = [(run, name) for run, name in zip(runs, names, strict=True) if task(run) == env]
+        for run, name in here:
+            _draw(ax, by_seed(run, metric), colours[name], label=name, faint=len(here) > 4)
+        _finish(ax, metric)
+        ax.set_title(env, fontsize=11)
+        ax.set_ylabel(LABELS.get(metric, metric.replace("_", " ")))
+        ax.set_xlabel("environment steps")
+    handles = [Line2D([], [], color=colour, linewidth=2.2, label=name) for name, colour in colours.items()]
+    title = KEY_TO_LINES if any(run.experiment.seeds > 1 for run in runs) else None
+    room = 64 if len(environments) == 1 else 90  # letters in a row, a handle counted as eight
+    columns = max(1, min(len(handles), 6, room // (8 + max(map(len, colours)))))
+    figure.set_figheight(figure.get_figheight() + max(0, -(-len(handles) // columns) - 3) * 0.22)  # inches a row
+    layout = {
+        "ncols": columns,
+        "frameon": False,
+        "title": title,
+        "title_fontsize": 8,
+    }
+    figure.legend(handles=handles, loc="outside lower center", **layout)
+    return figure
+
+
+def draw_panel(run: Run) -> Figure:
+    """The figure ``panel`` writes. A metric that the run's bonus does not have gets no panel."""
+    table = run.metrics()
+    shown = [name for name in LABELS if name in table and not (name == "bonus_mean" and not np.any(table[name]))]
+    shown = shown or ["return"]
+    figure, axes = _grid(len(shown), (3.6, 2.35))
+    colour = COLOURS.get(bonus_name(run.experiment.bonus), PALETTE[0])
+    for name, ax in zip(shown, axes, strict=True):
+        _draw(ax, by_seed(run, name, table), colour)
+        if name == "bonus_mean":
+            std = _thin(by_seed(run, "bonus_std", table))
+            ax.plot(std.steps, centre(std.values), color=colour, linewidth=1.4, linestyle=(0, (4, 2)))
+        _finish(ax, name)
+        ax.set_title(LABELS[name], fontsize=9, loc="left")
+    figure.suptitle(f"{task(run)}, {labels([run])[0]}", fontsize=11)
+    return figure
+
+
+def task(run: Run) -> str:
+    """The run's environment, and what of it is not as usual, such as noise: runs compare where this is the same."""
+    env = run.experiment.env
+    unusual = [f for f in fields(env) if f.name != "id" and getattr(env, f.name) != f.default]
+    words = ", ".join(f"{f.name.replace('_', ' ')} {getattr(env, f.name)}" for f in unusual)
+    return f"{env.id} ({words})" if words else env.id
+
+
+def labels(runs: list[Run]) -> list[str]:
+    """A name per run: its bonus where that tells the runs of an environment apart, else its directory."""
+    names, tasks = [_plain(run) for run in runs], [task(run) for run in runs]
+    for finer in (lambda run: run.path.name, lambda run: str(run.path)):
+        taken = Counter(zip(tasks, names, strict=True))
+        rows = zip(runs, tasks, names, strict=True)
+        names = [finer(run) if taken[where, name] > 1 else name for run, where, name in rows]
+    return names
+
+
+def _plain(run: Run) -> str:
+    return bonus_name(run.experiment.bonus).replace("none", "no bonus")
+
+
+def _colours(runs: list[Run], names: list[str]) -> dict[str, str]:
+    """A colour per name. In every environment the run named after its bonus, or else the first, gets the bonus's own;
+    the others get one that is free there, and if possible everywhere."""
+    colours: dict[str, str] = {}
+    used: dict[str, set[str]] = {}
+    rows = list(zip(runs, names, strict=True))
+    for run, name in sorted(rows, key=lambda row: row[1] != _plain(row[0])):
+        here = used.setdefault(task(run), set())
+        if name not in colours:
+            own = COLOURS.get(bonus_name(run.experiment.bonus))
+            choices = [c for taken in ({*colours.values()}, here, ()) for c in (*PALETTE, *SPARE) if c not in taken]
+            colours[name] = own if own and own not in here else choices[0]
+        here.add(colours[name])
+    return {name: colours[name] for name in names}
+
+
+def _thin(curve: Curves) -> Curves:
+    last = len(curve.steps) - 1
+    if last < POINTS:
+        return curve
+    kept = np.linspace(0, last, POINTS).round().astype(int)
+    return Curves(curve.seeds, curve.steps[kept], curve.values[:, kept])
+
+
+def _draw(ax: Axes, curve: Curves, colour: str, label: str = "", faint: bool = False) -> None:
+    """Thin lines of the seeds, a bold one of their centre, a band of its uncertainty; ``faint`` where many meet."""
+    curve = _thin(curve)
+    # A curve with one point is a dot, not an invisible line.
+    dot = "o" if np.isfinite(curve.values).any(0).sum() == 1 else ""
+    if len(curve.seeds) > 1:
+        ax.fill_between(curve.steps, *band(curve.values), color=colour, alpha=0.07 if faint else 0.16, linewidth=0)
+        for seed, values in zip(curve.seeds, curve.values, strict=True):
+            width, alpha = (0.5, 0.3) if faint else (0.7, 0.45)
+            ax.plot(curve.steps, values, color=colour, linewidth=width, alpha=alpha, label=f"_{label} seed {seed}")
+    top = 4 if label == "etd" else 3  # above all thin lines
+    ax.plot(curve.steps, centre(curve.values), color=colour, linewidth=2.2, marker=dot, label=label, zorder=top)
+
+
+def _finish(ax: Axes, metric: str) -> None:
+    ax.set_xlim(left=0)
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.tick_params(labelsize=8, length=0)
+    drawn = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
+    finite = drawn[np.isfinite(drawn)]
+    if not finite.size:
+        reason = "too few episodes yet" if metric in EPISODIC else "nothing to show yet"
+        ax.text(0.5, 0.5, reason, transform=ax.transAxes, ha="center", va="center", color="#777777")
+        ax.set(xticks=[], yticks=[])
+    elif finite.min() >= 0:
+        # Rates on their whole scale and the others from zero up, so that small wiggles look small.
+        rate = metric in ("return", "success") and finite.max() <= 1
+        top = 1.0 if rate else finite.max() or 1.0
+        ax.set_ylim(-0.03 * top, 1.06 * top)
+        if top >= 10_000:
+            ax.yaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _grid(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """``count`` panels, three in a row, or four where that fills the last one. Without pyplot, which keeps figures
+    alive and may want a display."""
+    columns = min(count, 3 if count % 4 else 4)
+    rows = -(-count // columns)
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
+    figure = Figure(figsize=(columns * size[0], rows * size[1]), layout=layout, dpi=160)
+    FigureCanvasAgg(figure)
+    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes:
+        ax.spines[["top", "right", "left"]].set_visible(False)
+        ax.spines["bottom"].set_color("#999999")
+        ax.grid(color="#e6e6e6", linewidth=0.8)
+        ax.set_axisbelow(True)
+    for ax in axes[count:]:
+        ax.remove()
+    return figure, axes[:count]
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as the suffix of ``path`` says; the same figure makes the same file."""
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix.lstrip(".") not in known:
+        raise UserError(f"A picture cannot end in {path.suffix!r}. Choose .png, .svg or .pdf.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context({"svg.hashsalt": "etd"}):
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return path
+
+
+def speeds(found: list[Speed], name: str, path: Path) -> Path:
+    """Write steps per second against batch size, both logarithmic; single measurements are dots."""
+    figure, (ax,) = _grid(1, (6.4, 3.8))
+    for what, colour in zip(dict.fromkeys(speed.what for speed in found), (COLOURS["etd"], *PALETTE), strict=False):
+        rows = [speed for speed in found if speed.what == what]
+        ax.plot([row.batch for row in rows], [row.steps_per_s for row in rows], color=colour, marker="o", label=what)
+    ax.set(xscale="log", yscale="log", xlabel="environments at once", ylabel="steps per second", title=name)
+    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.legend(frameon=False)
+    return save(figure, path)

@@ -1,0 +1,237 @@
+"""One HTML page about some runs that needs nothing else: no network, no folder of pictures beside it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from etd.core.errors import UserError
+from etd.envs import Task
+from etd.lab.report import comparison, page, plot, statistics
+from etd.lab.report.page import Html
+from etd.lab.report.statistics import SOLVED, Numbers
+from etd.lab.report.statistics import numbers as numbers
+from etd.lab.runs.config import bonus_name
+from etd.lab.runs.store import Run
+from etd.train import presets
+from etd.train.experiment import Experiment
+
+FILM = "episode.gif"
+"""Where the command line puts a run's film, inside its directory."""
+LISTED = 6
+"""Up to so many seeds are listed one by one; of more, the median and the range are given."""
+FEW = 6
+"""Up to so many runs get a column of the first table, diagnostics and a film; more get a row, and are folded."""
+
+
+class Judged(NamedTuple):
+    """A claim of the paper beside what the runs say."""
+
+    words: str
+    ours: str
+    verdict: Literal["holds", "holds so far", "fails", "not run"]
+
+
+def write(runs: list[Path], out: Path, claims: Sequence[Judged] = ()) -> Path:
+    """Write the page on ``runs``, and beside it NAME-curves.png and .svg; a directory ``out`` gets report.html."""
+    if not runs:
+        raise UserError("There is no run to report on. Name at least one run directory.")
+    opened = [Run.open(path) for path in runs]
+    out = out / "report.html" if out.is_dir() else out
+    curves = plot.draw_curves(opened)
+    for picture in pictures(out):
+        plot.save(curves, picture)
+    out.write_text(_page(opened, curves, claims), encoding="utf-8")
+    return out
+
+
+def pictures(out: Path) -> list[Path]:
+    """Where the learning curves beside a page lie."""
+    return [out.with_name(f"{out.stem}-curves.{kind}") for kind in ("png", "svg")]
+
+
+def command(run: Run) -> str:
+    """The command line that makes this run: the preset's environment and bonus, and every field that differs. However
+    often it was interrupted, resuming changed nothing."""
+    experiment = run.experiment
+    bonus = bonus_name(experiment.bonus)
+    try:
+        preset = presets.choose(experiment.env.id, bonus)
+    except UserError:  # the paper did not try this pair
+        preset = Experiment(env=Task(experiment.env.id), bonus=type(experiment.bonus)())
+    words = ["etd", "train", "--env", experiment.env.id, "--bonus", bonus]
+    for path, value in _differences(preset, experiment):
+        words += [f"--{path}", str(value)] if path in ("steps", "seeds", "seed") else ["--set", f"{path}={value}"]
+    words += ["--out", str(run.path)]
+    return shlex.join(words)
+
+
+def _differences(base: Any, value: Any, where: str = "") -> list[tuple[str, Any]]:
+    """(path, value) of every single field in which two experiments differ."""
+    found: list[tuple[str, Any]] = []
+    for f in fields(value):
+        old, new, path = getattr(base, f.name), getattr(value, f.name), f"{where}{f.name}"
+        if is_dataclass(new):
+            found += _differences(old, new, f"{path}.")
+        elif isinstance(new, tuple) and all(map(is_dataclass, (*old, *new))) and len(old) == len(new):
+            for index, pair in enumerate(zip(old, new, strict=True)):
+                found += _differences(*pair, f"{path}.{index}.")
+        elif old != new:
+            found.append((path, new))
+    return found
+
+
+# Text ------------------------------------------------------------------------------------------------------------
+
+
+def spread(values: list[float], how: str) -> str:
+    """Mean and standard deviation over seeds; seeds without a value are left out."""
+    finite = [value for value in values if np.isfinite(value)]
+    if not finite:
+        return "too few episodes yet"
+    mean = f"{np.mean(finite):{how}}"
+    return mean if len(finite) == 1 else f"{mean} ± {np.std(finite, ddof=1):{how}}"
+
+
+def each(values: list[int | None]) -> str:
+    """Steps per seed."""
+    reached = [value for value in values if value is not None]
+    if not reached:
+        return "not yet"
+    if len(values) <= LISTED:
+        return ", ".join("not yet" if value is None else f"{value:,}" for value in values)
+    span = f"median {int(np.median(reached)):,} ({min(reached):,} to {max(reached):,})"
+    return span if len(reached) == len(values) else f"{span}; {len(reached)} of {len(values)} seeds"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _headline(run: Run, result: Numbers) -> dict[str, str]:
+    experiment, device = run.experiment, run.record.get("device", {})
+    frozen = ", ".join(map(str, result.frozen))
+    planned = experiment.iterations * experiment.steps_per_iteration
+    ends = {}  # those that there are
+    if result.final_score is not None:
+        ends["final score"] = spread(result.final_score, ".2f")
+    elif result.final_success is not None:
+        ends["final success"] = spread(result.final_success, ".1%")
+    if result.solved_at is not None:
+        ends[f"steps to return {SOLVED}"] = each(result.solved_at)
+    if result.first_success is not None and result.final_score is None:
+        ends["first success at step"] = each(result.first_success)
+    return {
+        "environment": plot.task(run),
+        "bonus": bonus_name(experiment.bonus),
+        "seeds": str(experiment.seeds) + (f" (not finite, frozen: {frozen})" if frozen else ""),
+        "steps per seed": f"{result.steps:,}" + (f" of {planned:,}" if result.steps < planned else ""),
+        "final return": spread(result.final_return, ".3f"),
+        **ends,
+        "wall time": _duration(result.wall),
+        "throughput": f"{result.throughput:,.0f} steps/s" if np.isfinite(result.throughput) else "unknown",
+        "device": str(device.get("kind", "unknown")),
+    }
+
+
+# Page ------------------------------------------------------------------------------------------------------------
+
+
+def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged]) -> str:
+    results, study = [numbers(run) for run in runs], statistics.gather(runs)
+    names = [run.path.name or str(run.path) for run in runs]
+    few = len(runs) <= FEW
+    where = ", ".join(study.tasks) if len(study.tasks) <= 2 else f"{len(study.tasks)} tasks"
+    title = f"etd: {names[0]}" if len(runs) == 1 else f"etd: {len(runs)} runs on {where}"
+    headlines = [_headline(run, result) for run, result in zip(runs, results, strict=True)]
+    caption = "Learning curves: mean return of the last 100 episodes against environment steps."
+    parts = [
+        _claims(claims) if claims else "",
+        _columns(names, headlines) if few else "",
+        f"<h2>Learning curves</h2>\n{page.drawing(curves, caption)}",
+        comparison.tables(study) if statistics.shared(study) else "",
+        _unlocked(names, runs),
+        "" if few else f"{_rows(plot.labels(runs), headlines)}\n<h2>How each run was made</h2>",
+        *(_section(*row, few=few) for row in zip(runs, names, results, strict=True)),
+    ]
+    return page.document(title, "\n".join(part for part in parts if part), broad=not few)
+
+
+_MEANS = "Means and standard deviations are over seeds, of each seed's last 100 episodes (a score: of all)."
+
+
+def _columns(names: list[str], headlines: list[dict[str, str]]) -> str:
+    """One column per run, so that a single run fits a phone."""
+    labels = dict.fromkeys(label for line in headlines for label in line)
+    rows = [[label, *(line.get(label, "") for line in headlines)] for label in labels]
+    return page.table("Results", ["run", *names], rows) + page.note(_MEANS)
+
+
+def _rows(names: list[str], headlines: list[dict[str, str]]) -> str:
+    """One row per run."""
+    ends = [label for label in ("final success", "final score") if any(label in line for line in headlines)]
+    shown = ["seeds", "steps per seed", "final return", *ends, "wall time", "throughput", "device"]
+    rows = [
+        [name, page.task(line["environment"]), *(line.get(label, "") for label in shown)]
+        for name, line in zip(names, headlines, strict=True)
+    ]
+    clock = "Wall time holds compilation; throughput is of all seeds together and leaves it out."
+    table = page.table("Runs", ["method", "task", *shown], rows, "dense")
+    return f"<h2>Runs</h2>\n{table}{page.note(f'{_MEANS} {clock}')}"
+
+
+def _unlocked(names: list[str], runs: list[Run]) -> str:
+    """Crafter's score, and how many of all episodes of training unlocked each achievement; nothing without any."""
+    tables = [(name, run, run.metrics()) for name, run in zip(names, runs, strict=True)]
+    shown = [row for row in tables if "score" in row[2]]
+    if not shown:
+        return ""
+    if len(set(names)) < len(names):
+        shown = [(f"{name}, {plot.task(run)}", run, table) for name, run, table in shown]
+    rows = []
+    for column in ["score", *(name for name in shown[0][2] if name.startswith("unlocked_"))]:
+        ends = [statistics.final(plot.by_seed(run, column, table)) for _, run, table in shown]
+        label = "score" if column == "score" else column.removeprefix("unlocked_").replace("_", " ")
+        rows.append([label, *(spread(end.tolist(), ".2f" if column == "score" else ".1%") for end in ends)])
+    table = page.table("Achievements", ["achievement", *(name for name, *_ in shown)], rows)
+    how = "Shares of all episodes of training that unlocked each; the score is exp(mean ln(1 + 100 share)) - 1."
+    return f"<h2>Achievements</h2>\n{table}{page.note(f'{how} Means and standard deviations are over seeds.')}"
+
+
+def _claims(claims: Sequence[Judged]) -> str:
+    rows = [
+        [words, Html(f'<span class="{verdict.replace(" ", "-")}">{escape(verdict)}</span>'), ours]
+        for words, ours, verdict in claims
+    ]
+    counts = ", ".join(f"{sum(c.verdict == v for c in claims)} {v}" for v in dict.fromkeys(c.verdict for c in claims))
+    table = page.table("Claims", ["the paper says", "verdict", "here"], rows, "claims")
+    return f"<h2>The paper's claims</h2>\n{table}{page.note(f'{counts}.')}"
+
+
+def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
+    """How a run was made, and of few runs what went on inside."""
+    shown = f"{name} ({plot.task(run)}, {bonus_name(run.experiment.bonus)})"
+    film, caption = run.path / FILM, f"An episode of {shown}, its bonus beside it."
+    versions = "".join(
+        f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(str(value))}</td></tr>\n'
+        for key, value in run.record.get("versions", {}).items()
+    )
+    made = page.code(command(run))
+    experiment = page.details("Experiment", page.code(json.dumps(run.record["experiment"], indent=2)))
+    made += experiment + page.details("Versions", f"<table><tbody>\n{versions}</tbody></table>")
+    if not few:
+        return page.details(shown, made)
+    moving = page.picture("gif", film.read_bytes(), caption) if film.is_file() else ""
+    panel = page.drawing(plot.draw_panel(run), f"Diagnostics of {shown}.")
+    return f"<section>\n<h2>{escape(name)}</h2>\n{moving}\n{panel}\n<h3>Made by</h3>\n{made}</section>\n"

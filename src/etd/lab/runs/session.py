@@ -1,0 +1,283 @@
+"""The host's side of training: drive the compiled iteration, show progress, log, save, stop cleanly."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+from etd.core.errors import UserError
+from etd.core.types import Metrics
+from etd.envs.host.pool import WorkerError
+from etd.train import presets
+from etd.lab.runs.config import bonus_name, check, override
+from etd.lab.runs.progress import Progress
+from etd.lab.runs.sinks import Sink, open_sinks
+from etd.lab.runs.store import Run, claim
+from etd.train import compiled
+from etd.train.experiment import Experiment
+from etd.train.host import advancing
+from etd.train.learn import TrainState
+
+SAVE_EVERY = float(os.environ.get("ETD_SAVE_EVERY", "120"))
+"""Seconds between checkpoints; one more is written at the end and on Ctrl-C or SIGTERM."""
+
+
+def train(
+    env: str = "MiniGrid-DoorKey-8x8-v0",
+    bonus: str = "etd",
+    *,
+    experiment: Experiment | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    until: float | None = None,
+    deadline: float | None = None,
+    sinks: tuple[str, ...] = (),
+    quiet: bool = False,
+    fields: dict[str, Any] | None = None,
+    **keywords: Any,
+) -> Run:
+    """Train and return the finished Run.
+
+    Either name an environment and a bonus, which take the paper's settings, or pass an ``experiment``. ``fields``
+    override its fields by path: ``{"steps": 200_000, "ppo.entropy_coef": 1e-2}``; those without a dot may be keywords.
+    ``until`` stops early once every seed's mean return over 100 episodes reaches it, ``deadline`` at that time on
+    ``time.time()``'s clock; both leave a checkpoint. ``sinks`` are further places for the metrics: "tensorboard",
+    "wandb".
+    """
+    if experiment is None:
+        experiment = presets.choose(env, bonus)
+    for name, value in {**keywords, **(fields or {})}.items():
+        experiment = override(experiment, f"{name}={value}")
+    experiment = check(experiment)
+    path = Path(out) if out else _free_name(experiment)
+    with claim(path):
+        run = Run.create(path, experiment, overwrite)
+        return _advance(run, compiled.make_init(experiment), 0, [], _End(until, deadline), sinks, quiet)
+
+
+def resume(
+    path: str | Path,
+    *,
+    steps: int | None = None,
+    until: float | None = None,
+    deadline: float | None = None,
+    sinks: tuple[str, ...] = (),
+    quiet: bool = False,
+) -> Run:
+    """Continue a run from its newest sound checkpoint, as if it had never stopped: bit for bit with the program that it
+    was trained by, see ``_compiled``.
+
+    ``steps`` sets a new end, also for a run that had reached its own.
+    """
+    run = Run.open(Path(path))
+    refuse_copy(run)
+    with claim(run.path):
+        if steps is not None:
+            run.extend(check(replace(run.experiment, steps=steps)))
+        if not run.checkpoints():  # ended before its first: its beginning is as good
+            run.rewind(0)
+            return _advance(run, compiled.make_init(run.experiment), 0, [], _End(until, deadline), sinks, quiet)
+        state, iteration, complaints = run.load(compiled.shapes(run.experiment))
+        run.rewind(iteration)
+        return _advance(run, lambda: state, iteration, complaints, _End(until, deadline), sinks, quiet)
+
+
+def refuse_copy(run: Run) -> None:
+    """Nothing can go on from a kept copy."""
+    if run.kept:
+        raise UserError(f"{run.path} is a kept copy: it has no checkpoint to go on from. Choose another --out.")
+
+
+def load(path: str | Path) -> tuple[Run, TrainState]:
+    """A run and its newest sound state."""
+    run = Run.open(Path(path))
+    return run, run.load(compiled.shapes(run.experiment))[0]
+
+
+def _free_name(experiment: Experiment) -> Path:
+    """runs/ENV-BONUS, with a number behind it if taken."""
+    bonus = bonus_name(experiment.bonus).replace(" ", "").replace("*", "x")
+    stem = Path("runs") / f"{experiment.env.id.removeprefix('MiniGrid-').replace('/', '-')}-{bonus}"
+    path, number = stem, 1
+    while path.exists():
+        number += 1
+        path = stem.with_name(f"{stem.name}-{number}")
+    return path
+
+
+@dataclass(frozen=True)
+class _End:
+    """What ends a run before its last step."""
+
+    until: float | None
+    deadline: float | None
+
+    def reached(self, best: float) -> bool:
+        solved = self.until is not None and best >= self.until
+        return solved or (self.deadline is not None and time.time() >= self.deadline)
+
+
+@dataclass
+class _Watch:
+    """Facts that outlive an iteration."""
+
+    frozen: set[int] = field(default_factory=set)
+    best: float = float("nan")
+
+
+def _advance(
+    run: Run,
+    begin: Callable[[], TrainState],
+    iteration: int,
+    news: list[str],
+    end: _End,
+    sinks: tuple[str, ...],
+    quiet: bool,
+) -> Run:
+    experiment = run.experiment
+    watch, saved = _Watch(), time.monotonic()
+    spent = float(np.max(run.metrics().get("wall", [0.0])))
+    with (
+        stop_signals() as stop,
+        _compiled(run.programs),
+        open_sinks(sinks, run) as outlets,
+        Progress(experiment, quiet, spent) as progress,
+        advancing(experiment, progress.say) as step,
+    ):
+        for sentence in news:
+            progress.say(sentence)
+        progress.compiling()
+        state = begin()
+        pending: tuple[int, Metrics] | None = None
+        while iteration < experiment.iterations and not stop and not end.reached(watch.best):
+            try:
+                state, metrics = step(state)
+            except WorkerError:  # before learning, so that the state is whole
+                if pending:
+                    _record(run, *pending, watch, progress, outlets)
+                _save(run, state, iteration)
+                raise
+            iteration += 1
+            # The device works on this iteration while the host writes down the last one.
+            if pending:
+                _record(run, *pending, watch, progress, outlets)
+            pending = (iteration, metrics)
+            if time.monotonic() - saved > SAVE_EVERY:
+                # First its row: killed after the checkpoint, the run would go on without it.
+                _record(run, *pending, watch, progress, outlets)
+                pending = None
+                _save(run, state, iteration)
+                saved = time.monotonic()
+        if pending:
+            _record(run, *pending, watch, progress, outlets)
+        _save(run, state, iteration)
+        run.stopped = bool(stop)
+        if stop:
+            progress.say(f"Stopped and saved. Continue with: etd resume {run.path}")
+    return run
+
+
+@contextmanager
+def _compiled(folder: Path) -> Iterator[None]:
+    """Programs compiled in here are kept in ``folder``, but where JAX was told of another place. A resumed run begins
+    without compiling, and on a GPU, where XLA picks kernels by timing them, with the program that it had before."""
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_enable_xla_caches": "none",  # else the folder's name would be part of a program's
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    if before["jax_compilation_cache_dir"]:
+        yield
+        return
+    try:
+        _configure(settings)
+        yield
+    finally:
+        _configure(before)
+
+
+def _configure(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    reset_cache()  # it looks at the folder but once
+
+
+def _record(run: Run, iteration: int, metrics: Metrics, watch: _Watch, progress: Progress, outlets: list[Sink]) -> None:
+    host: dict[str, np.ndarray] = jax.device_get(metrics)
+    first = run.experiment.seed
+    rows = []
+    for index in range(run.experiment.seeds):
+        seed = first + index
+        values = {name: _number(column[index]) for name, column in host.items()}
+        rows.append({"iteration": iteration, "seed": seed, **values, "wall": round(progress.elapsed(), 3)})
+        if not host["alive"][index] and seed not in watch.frozen:
+            watch.frozen.add(seed)
+            progress.say(
+                f"Seed {seed} met a loss that is not finite at step {values['step']:,}: it stands still from its last "
+                "good state, the others go on. Try a lower learning rate or max_grad_norm."
+            )
+    with _disk(run):
+        run.log(rows)
+    for outlet in outlets:
+        outlet.log(rows)
+    if np.min(host["episodes"]) >= run.experiment.num_envs:  # the first to end are those that succeeded
+        watch.best = float(np.min(host["return"]))
+    progress.update(host)
+
+
+def _number(value: Any) -> float:
+    """A whole number as it is, a real one to float32's seven digits."""
+    number = value.item()
+    return float(f"{number:.7g}") if isinstance(number, float) else int(number)
+
+
+def _save(run: Run, state: TrainState, iteration: int) -> None:
+    with _disk(run):
+        run.save(state, iteration)
+
+
+@contextmanager
+def _disk(run: Run) -> Iterator[None]:
+    """A full disk is the user's to put right; the last checkpoint stays whole."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(
+            f"The disk is full: {run.path} could not be written. Its last checkpoint is whole; free some space, then "
+            f"`etd resume {run.path}`."
+        ) from error
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """A list that fills when the user or the system asks to stop. A second Ctrl-C interrupts at once."""
+    caught: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        caught.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: the host program owns the signals
+        yield caught
+        return
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,93 @@
+"""Where metrics go besides the run's CSV: TensorBoard and Weights & Biases, if asked for and installed."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+from uuid import uuid4
+
+from etd.core.errors import UserError, unknown
+from etd.lab.runs.config import to_dict
+from etd.lab.runs.store import Run
+
+
+class Sink(Protocol):
+    """Takes the rows of one iteration, one per seed."""
+
+    def log(self, rows: list[dict[str, float]]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def extra(module: str, name: str) -> Any:
+    """Import an optional package, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(f"This needs {module}, which is not installed: pip install 'etd[{name}]'") from error
+
+
+class TensorBoard:
+    """One event file per seed, and another after each resumption, under RUN/tensorboard."""
+
+    def __init__(self, run: Run):
+        writer = extra("tensorboardX", "tensorboard").SummaryWriter
+        seeds = range(run.experiment.seed, run.experiment.seed + run.experiment.seeds)
+        unique = f".{time.time_ns()}"  # by itself a file is named by the second, and replaces its like
+        folder = run.path / "tensorboard"
+        self.writers = {seed: writer(str(folder / f"seed{seed}"), filename_suffix=unique) for seed in seeds}
+
+    def log(self, rows: list[dict[str, float]]) -> None:
+        for row in rows:
+            for name, value in row.items():
+                if name not in ("seed", "step"):
+                    self.writers[int(row["seed"])].add_scalar(name, value, int(row["step"]))
+
+    def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
+
+
+class WandB:
+    """One W&B run, gone on with when ours is resumed; the columns of each seed carry its number."""
+
+    def __init__(self, run: Run):
+        wandb, identity = extra("wandb", "wandb"), run.path / "wandb" / "id"
+        if not (identity.exists() and run.metrics_file.exists()):  # a run begun anew is another one
+            identity.parent.mkdir(exist_ok=True)
+            identity.write_text(uuid4().hex)
+        self.run = wandb.init(
+            project="etd",
+            name=run.path.resolve().name,
+            config=to_dict(run.experiment),
+            dir=run.path,
+            id=identity.read_text(),
+            resume="allow",
+        )
+
+    def log(self, rows: list[dict[str, float]]) -> None:
+        columns = {f"seed{int(row['seed'])}/{name}": value for row in rows for name, value in row.items()}
+        self.run.log(columns, step=int(rows[0]["step"]))
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+SINKS: dict[str, Callable[[Run], Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
+
+
+@contextmanager
+def open_sinks(names: tuple[str, ...], run: Run) -> Iterator[list[Sink]]:
+    """Open the named sinks, close them at the end."""
+    for name in names:
+        if name not in SINKS:
+            raise unknown("sink", name, SINKS, f"Metrics can go to {', '.join(SINKS)}.")
+    sinks = [SINKS[name](run) for name in names]
+    try:
+        yield sinks
+    finally:
+        for sink in sinks:
+            sink.close()

@@ -1,0 +1,293 @@
+"""A run is a directory; only this file reads or writes one.
+
+    run.json            the resolved experiment, the versions and the device
+    metrics.csv         one row per iteration and seed
+    checkpoints/N.npz   the whole training state after N iterations, the newest few
+    compiled/           what XLA made of the experiment, by JAX
+
+A checkpoint is one NumPy archive. It appears under its name by an atomic rename after it was written and flushed, so
+a process killed at any moment leaves whole checkpoints only; the archive's checksum of each array finds later damage,
+and the newest sound one is used. Arrays are read without pickle. (Orbax was the alternative: for a state of a few
+megabytes on one host its many files and threads buy nothing, and it does not check what it reads.)
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import etd
+from etd.core.errors import UserError
+from etd.core.types import PyTree
+from etd.lab.runs.config import from_dict, to_dict
+from etd.lab.runs.migrate import FORMAT, older_name, upgrade
+from etd.train.experiment import Experiment
+
+KEPT = 2
+"""How many checkpoints stay; more than one, so that damage to the newest is not the end."""
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError)
+
+
+@contextmanager
+def claim(path: Path) -> Iterator[None]:
+    """Hold a run's directory, made where there is none, while it is written to: who else comes is refused. The system
+    lets go of it when the process ends, however it does."""
+    _make(path)
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"{path} is being trained by another process. Wait for it, or choose another --out."
+            ) from error
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(directory)
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{path} cannot be made: a file is in its way. Choose another --out.") from error
+
+
+class Run:
+    """An existing run directory."""
+
+    def __init__(self, path: Path, record: dict[str, Any]):
+        self.path = path
+        self.record = record
+        self.experiment: Experiment = from_dict(record["experiment"])
+        self.stopped = False
+        """Ctrl-C or SIGTERM ended the training that gave this object"""
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, overwrite: bool = False) -> Run:
+        """A fresh directory. An existing run is refused, unless it may be overwritten; what a process killed before it
+        wrote the record has left is none."""
+        run = cls(path, {"format": FORMAT, "experiment": to_dict(experiment), **_surroundings()})
+        old = [path / "run.json", run.metrics_file, *run.checkpoints()]
+        if any(file.exists() for file in old) and not overwrite:
+            raise UserError(
+                f"{path} already exists. Continue it with `etd resume {path}`, choose another --out, or pass "
+                "--overwrite to replace it."
+            )
+        _make(path / "checkpoints")
+        for file in old[1:]:
+            file.unlink(missing_ok=True)
+        run._write_record()
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """The run at ``path``, or a sentence on why there is none."""
+        file = path / "run.json"
+        if not file.is_file():
+            reason = "does not exist" if not path.exists() else "holds no run.json"
+            raise UserError(f"{path} is not a run: it {reason}. Runs are made by `etd train`.")
+        try:
+            record = json.loads(file.read_text())
+            version = int(record["format"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{file} cannot be read ({error}). The run's experiment is lost; start it anew.") from error
+        if version > FORMAT:
+            raise UserError(
+                f"{path} was written by a newer etd ({record.get('versions', {}).get('etd', '?')}); this is "
+                f"{etd.__version__}. Upgrade with `pip install --upgrade etd`."
+            )
+        return cls(path, upgrade(record))
+
+    def extend(self, experiment: Experiment) -> None:
+        """Give the run a new end: all but the experiment's steps stays."""
+        self.experiment = experiment
+        self.record["experiment"] = to_dict(experiment)
+        self._write_record()
+
+    def _write_record(self) -> None:
+        _write(self.path / "run.json", (json.dumps(self.record, indent=2) + "\n").encode())
+
+    @property
+    def programs(self) -> Path:
+        """The folder that JAX keeps compiled programs in."""
+        return self.path / "compiled"
+
+    # Metrics -----------------------------------------------------------------------------------------------------
+
+    @property
+    def metrics_file(self) -> Path:
+        """The CSV of per-seed metrics."""
+        return self.path / "metrics.csv"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """The columns' names and the rows of the CSV. What a killed process or a full disk left of a row is dropped;
+        without a header there are none."""
+        if not self.metrics_file.exists():
+            return [], []
+        text = self.metrics_file.read_text()
+        header, *rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines())) or [[]]
+        return (header, [row for row in rows if len(row) == len(header)]) if "iteration" in header else ([], [])
+
+    def log(self, rows: list[dict[str, float]]) -> None:
+        """Append rows, one per seed. The first rows decide the columns, also of a run that another version resumes."""
+        fresh = not self.metrics_file.exists()
+        with self.metrics_file.open("a+", newline="") as file:
+            file.seek(0)
+            columns = list(rows[0]) if fresh else next(csv.reader(file), [])
+            writer = csv.DictWriter(file, columns, extrasaction="ignore")
+            if fresh:
+                writer.writeheader()
+            writer.writerows(rows)
+
+    def rewind(self, iteration: int) -> None:
+        """Forget logged rows after ``iteration``: a resumed run writes them again, and the header if none is left."""
+        header, rows = self._table()
+        kept = [row for row in rows if int(row[header.index("iteration")]) <= iteration]
+        if kept:
+            _write(self.metrics_file, _csv([header, *kept]))
+        else:
+            self.metrics_file.unlink(missing_ok=True)
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Every column as an array [rows]; rows are ordered by iteration, then seed."""
+        header, rows = self._table()
+        columns = enumerate(header) if rows else ()
+        return {name: np.array([float(row[k] or "nan") for row in rows]) for k, name in columns}
+
+    def keep(self, folder: Path, points: int = 50) -> Run:
+        """A copy for a repository: the record, and the metrics of about ``points`` iterations, the last among them."""
+        if folder.resolve() == self.path.resolve():
+            raise UserError(f"{folder} is the run itself, which a copy would thin. Choose another folder for copies.")
+        header, rows = self._table()
+        numbers = [int(row[header.index("iteration")]) for row in rows]
+        chosen = {round(max(numbers, default=0) * (k + 1) / points) for k in range(points)}
+        thinned = [row for row, number in zip(rows, numbers, strict=True) if number in chosen]
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / "metrics.csv", _csv([header, *thinned]))
+        kept = Run(folder, self.record)
+        kept._write_record()
+        return kept
+
+    @property
+    def kept(self) -> bool:
+        """Whether this is such a copy: it has no folder of checkpoints, so that it cannot be gone on with."""
+        return not (self.path / "checkpoints").is_dir()
+
+    # Checkpoints -------------------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Path]:
+        """Newest first."""
+        files = [f for f in (self.path / "checkpoints").glob("*.npz") if f.stem.isdigit()]
+        return sorted(files, key=lambda f: int(f.stem), reverse=True)
+
+    def save(self, state: PyTree, iteration: int) -> Path:
+        """Write the whole state, then drop all but the newest checkpoints."""
+        file = self.path / "checkpoints" / f"{iteration:07d}.npz"
+        part = file.with_suffix(".part")
+        with part.open("wb") as stream:
+            np.savez(stream, **dict(_arrays(jax.device_get(_bare(state)))))
+            _flush(stream)
+        part.replace(file)
+        _flush_folder(file.parent)
+        for old in self.checkpoints()[KEPT:]:
+            old.unlink()
+        return file
+
+    def load(self, like: PyTree) -> tuple[PyTree, int, list[str]]:
+        """The newest sound state in the shape of ``like``, its iteration, and a sentence per damaged checkpoint."""
+        complaints: list[str] = []
+        for file in self.checkpoints():
+            try:
+                return _restore(file, like), int(file.stem), complaints
+            except _DAMAGE as error:
+                complaints.append(f"Checkpoint {file.name} is damaged ({error}); trying the one before it.")
+        tried = f" ({' '.join(complaints)})" if complaints else ""
+        raise UserError(f"{self.path} has no checkpoint that can be read{tried}. Start it anew with --overwrite.")
+
+
+def _bare(state: PyTree) -> PyTree:
+    """Random keys as their plain data, which is what files hold."""
+
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, state)
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _arrays(state: PyTree) -> Iterator[tuple[str, Any]]:
+    """(name, array) of every leaf; the name is its path in the state."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        yield jax.tree_util.keystr(path, simple=True, separator="/"), leaf
+
+
+def _restore(file: Path, like: PyTree) -> PyTree:
+    shapes = jax.eval_shape(_bare, like)
+    leaves = []
+    with np.load(file, allow_pickle=False) as archive:
+        for name, shape in _arrays(shapes):
+            array = archive[name if name in archive else older_name(name)]
+            if array.shape != shape.shape or array.dtype != shape.dtype:
+                raise ValueError(f"{name} is {array.dtype}{array.shape}, expected {shape.dtype}{shape.shape}")
+            leaves.append(array)
+
+    def dress(leaf: Any, array: np.ndarray) -> Any:
+        return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
+
+    return jax.tree.map(dress, like, jax.tree.unflatten(jax.tree.structure(like), leaves))
+
+
+def _surroundings() -> dict[str, Any]:
+    names = ("jax", "jaxlib", "flax", "optax", "numpy")
+    versions = {"etd": etd.__version__, "python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in names}
+    device = jax.devices()[0]
+    return {"versions": versions, "device": {"kind": device.device_kind, "platform": device.platform}}
+
+
+def _csv(rows: list[list[str]]) -> bytes:
+    return "".join(",".join(row) + "\n" for row in rows).encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a small file atomically."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as stream:
+        stream.write(content)
+        _flush(stream)
+    part.replace(path)
+
+
+def _flush(stream: Any) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system lets a folder be flushed."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_DIRECTORY)
+        os.fsync(handle)
+        os.close(handle)

@@ -1,0 +1,209 @@
+"""The seed axis, its devices and compilation. Only this file knows that there are several seeds, and ``host``, whose
+one pool of environments serves them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from etd.core.keys import named
+from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
+from etd.nets.heads import action_noise
+from etd.nets.model import Learner
+from etd.train import learn
+from etd.train.collect import act, first_hidden
+from etd.train.evaluate import Episodes, Outcome, outcome, play
+from etd.train.experiment import Experiment
+from etd.train.learn import TrainState
+
+
+@lru_cache(maxsize=8)
+def make_init(experiment: Experiment) -> Callable[[], TrainState]:
+    """A function that makes the first state of all seeds, leaves [S, ...]."""
+    host = experiment.env.host()
+
+    def one(seed: Array) -> TrainState:
+        key = jax.random.key(seed)
+        if host is None:
+            return learn.init(experiment, experiment.env.make(), key)
+        return learn.assemble(experiment, host.spec, host.begin(experiment.num_envs), key)
+
+    def begin() -> TrainState:
+        return _shared(jax.vmap(one))(experiment.seed + jnp.arange(experiment.seeds))
+
+    return _precise(experiment, jax.jit(begin))
+
+
+@lru_cache(maxsize=8)
+def make_step(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState, Metrics]]:
+    """A compiled function: the state after one iteration, and its metrics [S]. It consumes its input.
+
+    One iteration a call, not a scan over many: XLA treats loops of different lengths differently, down to the last
+    bit, and a resumed run must continue exactly wherever it was cut. The call costs nothing beside an iteration.
+    """
+    env, place = experiment.env.make(), _place(experiment.seeds)
+    step = _precise(experiment, jax.jit(over_seeds(partial(learn.iterate, experiment, env)), donate_argnums=0))
+    return step if place is None else lambda state: step(_moved(state, place))
+
+
+# The parts of an iteration where the environments live on the host.
+
+
+@lru_cache(maxsize=8)
+def make_noise(experiment: Experiment) -> Callable[[TrainState], Array]:
+    """A compiled function: what an iteration's actions are sampled with, [S, T, N, ...]."""
+
+    def draw(state: TrainState) -> Array:
+        lead = (experiment.rollout_steps, experiment.num_envs)
+        return action_noise(named(learn.iteration_key(state), "action"), experiment.env.spec.action, lead)
+
+    return jax.jit(over_seeds(draw))
+
+
+@lru_cache(maxsize=8)
+def make_play_noise(experiment: Experiment, steps: int, num_envs: int, greedy: bool) -> Callable[[Key, int], Array]:
+    """A compiled function: what the actions of a part of a game are sampled with, [S, steps, num_envs, ...]."""
+
+    def draw(key: Key, part: Array) -> Array:
+        drawn = action_noise(named(key, "play", part), experiment.env.spec.action, (steps, num_envs))
+        return jnp.zeros_like(drawn) if greedy else drawn
+
+    return jax.jit(lambda keys, part: jax.vmap(lambda key: draw(key, part))(keys))
+
+
+@lru_cache(maxsize=8)
+def make_episode_scorer(experiment: Experiment) -> Callable[[TrainState, int, Array, Array, Transition], Array]:
+    """A compiled function of one episode that the seed at an index played: observations [T+1, ...], actions [T, ...]
+    and transitions [T, ...] to the bonus [T], before standardising, under a memory that was empty at its start."""
+    bonus = experiment.bonus
+
+    def appraise(state: TrainState, index: int, obs: Array, action: Array, step: Transition) -> Array:
+        learner = jax.tree.map(lambda leaf: leaf[index], state.learner)
+        net = learner.policy.net()
+
+        def look(hidden: Array, obs: Array) -> tuple[Array, Any]:
+            out = net(obs[None], hidden)
+            return out.hidden, (hidden, out)
+
+        _, (hidden, out) = jax.lax.scan(look, first_hidden(experiment.ppo.features, 1), obs)
+        logits = out.policy.logits[:-1]
+        step = jax.tree.map(lambda leaf: leaf[:, None], step)
+        said = jax.vmap(type(out.policy).log_prob)(jax.tree.map(lambda leaf: leaf[:-1], out.policy), action[:, None])
+        rollout = Rollout(obs[:, None], step, action[:, None], said, out.value, hidden, out.features, logits)
+        fresh = bonus.init(named(state.key[index], "memory"), experiment.env.spec, 1)
+        scored = bonus.score(learner.bonus._replace(memory=fresh.memory), rollout, named(state.key[index], "score"))[1]
+        return scored.bonus[:, 0]
+
+    return _precise(experiment, jax.jit(appraise))
+
+
+@lru_cache(maxsize=8)
+def make_actor(experiment: Experiment) -> Callable[[Learner, Array, Array, Array], tuple[dict[str, Array], Array]]:
+    """A compiled function of policies [S], observations, recurrent states and noise [S, G, ...] for any number G of
+    environments: the new fields of one step's rows, and the recurrent states after it."""
+
+    def look(policy: Learner, obs: Array, hidden: Array, noise: Array) -> tuple[dict[str, Array], Array]:
+        row, after = act(policy.net(), obs, hidden, noise, experiment.bonus.needs)
+        return {name: value for name, value in row.items() if name not in ("obs", "hidden")}, after
+
+    return _precise(experiment, jax.jit(over_seeds(look)))
+
+
+@lru_cache(maxsize=8)
+def make_update(experiment: Experiment) -> Callable[[TrainState, PyTree, PyTree, PyTree], tuple[TrainState, Metrics]]:
+    """A compiled ``learn.learn_from_rollout`` of all seeds. It consumes the state."""
+    work = partial(learn.learn_from_rollout, experiment, experiment.env.spec)
+    place = _place(experiment.seeds)
+    step = _precise(experiment, jax.jit(over_seeds(work), donate_argnums=0))
+    return step if place is None else lambda state, *rest: step(_moved(state, place), *rest)
+
+
+@lru_cache(maxsize=8)
+def make_player(experiment: Experiment, episodes: int, greedy: bool) -> Callable[[TrainState, int, Key], Episodes]:
+    """A compiled function that plays ``episodes`` with the policy of the seed at an index."""
+    return _of_one_seed(experiment, lambda env, learner, key: play(experiment, env, learner, episodes, key, greedy))
+
+
+@lru_cache(maxsize=8)
+def make_evaluator(experiment: Experiment, episodes: int, greedy: bool) -> Callable[[TrainState, int, Key], Outcome]:
+    """A compiled function of how ``episodes`` go for the policy of the seed at an index."""
+    return _of_one_seed(experiment, lambda env, learner, key: outcome(experiment, env, learner, episodes, key, greedy))
+
+
+def _of_one_seed(experiment: Experiment, work: Callable) -> Callable:
+    env = experiment.env.make()
+
+    def run(state: TrainState, index: int, key: Key) -> Any:
+        return work(env, jax.tree.map(lambda leaf: leaf[index], state.learner), key)
+
+    return _precise(experiment, jax.jit(run))
+
+
+def shapes(experiment: Experiment) -> PyTree:
+    """Shapes and types of the whole state, without computing anything."""
+    return jax.eval_shape(make_init(experiment))
+
+
+def over_seeds(function: Callable) -> Callable:
+    """``function`` of one seed as a function of all, leaves [S, ...].
+
+    An accelerator takes all seeds as one batch. A CPU is full with one seed already, and its batched matrix products
+    are slower: there the seeds take turns. Several devices take equal shares of the seeds.
+    """
+    if jax.default_backend() == "cpu":
+        return _shared(lambda *args: jax.lax.map(lambda one: function(*one), args))
+    return _shared(jax.vmap(function))
+
+
+def precision(experiment: Experiment) -> AbstractContextManager:
+    """Within it, matrix products are traced at the experiment's precision.
+
+    A CPU always computes in float32; asking it to would only keep XLA from its fast, threaded products.
+    """
+    if jax.default_backend() == "cpu":
+        return nullcontext()
+    return jax.default_matmul_precision(experiment.precision)
+
+
+def _place(seeds: int) -> NamedSharding | None:
+    """Where the seeds live: on as many of this host's devices as divide them. None if that is one."""
+    devices = jax.local_devices()
+    count = max(n for n in range(1, len(devices) + 1) if seeds % n == 0)
+    return NamedSharding(Mesh(devices[:count], ("seed",)), PartitionSpec("seed")) if count > 1 else None
+
+
+def _shared(function: Callable) -> Callable:
+    """``function`` of some seeds as one of all: each device computes its share and waits for none."""
+
+    def run(*args: PyTree) -> PyTree:
+        place = _place(len(jax.tree.leaves(args)[0]))
+        if place is None:
+            return function(*args)
+        # Seeds never meet: nothing could be found by checking which values vary over devices.
+        share = jax.shard_map(function, mesh=place.mesh, in_specs=place.spec, out_specs=place.spec, check_vma=False)
+        return share(*args)
+
+    return run
+
+
+def _moved(state: TrainState, place: NamedSharding) -> TrainState:
+    """A loaded state comes on one device. Moved first, it needs no program of its own; what it leaves is freed."""
+    if len(state.key.devices()) > 1:
+        return state
+    moved = jax.device_put(state, place)
+    jax.tree.map(lambda leaf: leaf.delete(), state)
+    return moved
+
+
+def _precise(experiment: Experiment, function: Callable) -> Callable:
+    def run(*args: PyTree) -> PyTree:
+        with precision(experiment):
+            return function(*args)
+
+    return run
