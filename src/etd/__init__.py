@@ -1,17 +1,69 @@
-"""Exploration by temporal distance: ETD and its rivals, trained end to end in JAX."""
+"""Exploration by temporal distance: ETD and its rivals, trained end to end in JAX.
 
-__version__ = "0.1.0"
+Everything a user needs is a name of this package. Names are imported when they are first used, so ``import etd`` is
+quick and ``import etd.bonuses`` brings no more than bonuses need.
+"""
 
-from etd.agent.ppo import PPO
-from etd.bonuses import BONUSES, ETD, Bonus, LearnedBonus, NoBonus
-from etd.core.errors import UserError
-from etd.envs import Task
-from etd.lab.mazes.distance import Distances, distance
-from etd.lab.runs.session import load, resume, train
-from etd.lab.runs.store import Run
-from etd.train.experiment import Experiment
-from etd.train.presets import PRESETS
-from etd.train.reward import Mix
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from etd.core.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from etd.agent.ppo import PPO
+    from etd.bonuses import BONUSES, ETD, Bonus, BonusState, LearnedBonus, NoBonus, Scored
+    from etd.core.errors import UserError
+    from etd.core.limits import limited
+    from etd.core.types import Box, Discrete, EnvSpec, Rollout, Transition
+    from etd.envs import Task
+    from etd.envs.base import DeviceEnv
+    from etd.lab.check import check
+    from etd.lab.compare import compare
+    from etd.lab.mazes.distance import Distances, distance
+    from etd.lab.runs.evaluate import evaluate
+    from etd.lab.runs.session import load, resume, train
+    from etd.lab.runs.store import Run
+    from etd.nets.cells import Cell
+    from etd.nets.trunks import Trunk
+    from etd.train.experiment import Experiment
+    from etd.train.presets import PRESETS
+    from etd.train.reward import Mix
+
+_HOMES = {
+    "BONUSES": "etd.bonuses",
+    "Bonus": "etd.bonuses",
+    "BonusState": "etd.bonuses",
+    "Box": "etd.core.types",
+    "Cell": "etd.nets.cells",
+    "DeviceEnv": "etd.envs.base",
+    "Discrete": "etd.core.types",
+    "Distances": "etd.lab.mazes.distance",
+    "ETD": "etd.bonuses",
+    "EnvSpec": "etd.core.types",
+    "Experiment": "etd.train.experiment",
+    "LearnedBonus": "etd.bonuses",
+    "Mix": "etd.train.reward",
+    "NoBonus": "etd.bonuses",
+    "PPO": "etd.agent.ppo",
+    "PRESETS": "etd.train.presets",
+    "Rollout": "etd.core.types",
+    "Run": "etd.lab.runs.store",
+    "Scored": "etd.bonuses",
+    "Task": "etd.envs",
+    "Transition": "etd.core.types",
+    "Trunk": "etd.nets.trunks",
+    "UserError": "etd.core.errors",
+    "check": "etd.lab.check",
+    "compare": "etd.lab.compare",
+    "distance": "etd.lab.mazes.distance",
+    "evaluate": "etd.lab.runs.evaluate",
+    "limited": "etd.core.limits",
+    "load": "etd.lab.runs.session",
+    "resume": "etd.lab.runs.session",
+    "train": "etd.lab.runs.session",
+}
 
 __all__ = [
     "BONUSES",
@@ -19,16 +71,42 @@ __all__ = [
     "PPO",
     "PRESETS",
     "Bonus",
+    "BonusState",
+    "Box",
+    "Cell",
+    "DeviceEnv",
+    "Discrete",
     "Distances",
+    "EnvSpec",
     "Experiment",
     "LearnedBonus",
     "Mix",
     "NoBonus",
+    "Rollout",
     "Run",
+    "Scored",
     "Task",
+    "Transition",
+    "Trunk",
     "UserError",
+    "check",
+    "compare",
     "distance",
+    "evaluate",
+    "limited",
     "load",
     "resume",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'etd' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,6 +15,7 @@ from etd.envs.minigrid import IDS, make
 from etd.envs.minigrid.actions import reward_at
 from etd.envs.minigrid.table import LEVELS
 from etd.envs.minigrid.world import EMPTY, World
+from etd.envs.minigrid.world import fingerprint as name_state
 from etd.lab.bench import speed
 
 DOORKEY = "MiniGrid-DoorKey-8x8-v0"
@@ -91,7 +92,7 @@ def test_fingerprints_name_states() -> None:
     """Equal for equal states whatever the clock; different for all of many different states."""
     env = make("MiniGrid-ObstructedMaze-1Dlhb-v0")
     starts, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 3000))
-    fingerprint = jax.jit(jax.vmap(env.fingerprint))
+    fingerprint = jax.jit(jax.vmap(name_state))
     turned = [starts._replace(direction=(starts.direction + turn) % 4) for turn in range(4)]
     later = starts._replace(time=starts.time + 5)
     np.testing.assert_array_equal(fingerprint(starts), fingerprint(later))

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from etd import cli
-from etd.envs import host
+from etd.envs import families
 from etd.lab.film import watch
 from etd.lab.runs import evaluate as evaluation
 from etd.lab.runs import session
@@ -24,9 +24,9 @@ SMALL += ["bonus.minibatch=16", "bonus.features=8", "bonus.latent=8", "bonus.emb
 
 @pytest.mark.parametrize("env", [*LIGHT, *(pytest.param(env, marks=pytest.mark.suites) for env in HEAVY)])
 def test_from_training_to_film(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite = host.find(env)
+    suite = families.find(env)
     assert suite is not None
-    if host.missing(suite):
+    if suite.missing():
         pytest.skip(f"{suite.name} is not installed")
     settings = [argument for assignment in SMALL for argument in ("--set", assignment)]
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -321,6 +321,7 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path):
     """kill -9 on the parent leaves no process behind, also none in the midst of a long step."""
     code = f"""
 import sys, time
+import tests.corridor
 from etd.envs.host.env import HostEnv
 from etd.envs.host.pool import WorkerPool
 pool = WorkerPool({HOST!r}, HostEnv({HOST!r}).spec, [(0, n) for n in range(4)], [0] * 4)

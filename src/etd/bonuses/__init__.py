@@ -16,6 +16,7 @@ from etd.bonuses.none import NoBonus
 from etd.bonuses.noveld import NovelD
 from etd.bonuses.ride import RIDE
 from etd.bonuses.rnd import RND
+from etd.core import plugins
 
 BONUSES: dict[str, type[Bonus]] = {
     "etd": ETD,
@@ -34,6 +35,12 @@ BONUSES: dict[str, type[Bonus]] = {
     "discriminator": Discriminator,
     "mixture": Mixture,
 }
+
+
+def find(name: str) -> type[Bonus]:
+    """The bonus of that name: one of ours, one that an installed package offers, or module:Class."""
+    return plugins.find(Bonus, BONUSES, name)
+
 
 __all__ = [
     "AGAC",
@@ -56,4 +63,5 @@ __all__ = [
     "NoBonus",
     "NovelD",
     "Scored",
+    "find",
 ]

@@ -25,7 +25,7 @@ from flax import nnx
 from etd.bonuses import futures
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import embed, flat
-from etd.bonuses.visits import scramble
+from etd.core.hashing import scramble
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, NormKind
 from etd.nets.model import create

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -18,6 +19,7 @@ from operator import mul
 import jax.numpy as jnp
 
 from etd.bonuses.base import Bonus, BonusState, Scored
+from etd.core import plugins
 from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.core.types import EnvSpec, Key, Metrics, PyTree, Rollout
@@ -92,13 +94,23 @@ def _apart(state: BonusState) -> list[BonusState]:
 def parse(text: str, make: Callable[[str], Bonus]) -> Bonus:
     """The bonus that an expression of names, numbers, ``+``, ``-`` and ``*`` describes; ``make`` turns names into
     bonuses. A single name is that bonus itself."""
+    if plugins.is_name(text.strip()):
+        return make(text.strip())
+    outside = re.findall(r"[^\W\d][\w.]*:[\w.]+", text)  # module:Class, which Python's grammar does not know
+    plain = text.strip()
+    for index, name in enumerate(outside):
+        plain = plain.replace(name, f"outside_{index}", 1)
+
+    def lookup(name: str) -> Bonus:
+        return make(outside[int(name.removeprefix("outside_"))] if name.startswith("outside_") else name)
+
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
+        tree = ast.parse(plain, mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise UserError(f"{text!r} is not a sum or product of bonuses, such as 'etd + 0.5*rnd'.") from error
     if isinstance(tree, ast.Name):
-        return make(tree.id)
-    terms = tuple(Term(weight, tuple(map(make, names))) for weight, names in _expand(tree, text))
+        return lookup(tree.id)
+    terms = tuple(Term(weight, tuple(map(lookup, names))) for weight, names in _expand(tree, text))
     if not all(term.factors for term in terms):
         raise UserError(f"{text!r} has a term without a bonus; a constant reward for every step explores nothing.")
     return Mixture(terms)

@@ -6,11 +6,11 @@ once in 10^13 episodes.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from etd.bonuses import memory
 from etd.bonuses.memory import Memory
+from etd.core.hashing import bits, scramble
 from etd.core.types import Array, Rollout
 
 
@@ -30,17 +30,7 @@ def count(seen: Memory, rollout: Rollout) -> tuple[Memory, Array]:
 
 def code(obs: Array) -> Array:
     """Two words for each observation: [T, N, ...] to uint32 [T, N, 2]. Every bit of it counts, noise included."""
-    real = jnp.issubdtype(obs.dtype, jnp.floating)
-    words = jax.lax.bitcast_convert_type(obs.astype(jnp.float32), jnp.uint32) if real else obs.astype(jnp.uint32)
-    words = words.reshape(*obs.shape[:2], -1)
+    words = bits(obs).reshape(*obs.shape[:2], -1)
     place = jnp.arange(words.shape[-1], dtype=jnp.uint32)
     halves = [scramble(words ^ scramble(2 * place + half)).sum(-1) for half in range(2)]
     return scramble(jnp.stack(halves, -1))
-
-
-def scramble(x: Array) -> Array:
-    """A bijection of 32-bit words in which every input bit moves about half of the output's (MurmurHash3's last
-    step)."""
-    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
-    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-    return x ^ (x >> 16)

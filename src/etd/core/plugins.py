@@ -7,16 +7,18 @@ my_module``), by having imported it, or by installing a package that declares it
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from etd.core.errors import UserError
+from etd.core.errors import UserError, unknown
 
 GROUP = "etd.plugins"
 """The entry point under which an installed package declares its modules and, by short names, its classes."""
@@ -27,6 +29,17 @@ _named: set[str] = set()
 
 class NotTrustedError(UserError):
     """A file names something whose module the user has not."""
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A part of a run whose class is not at hand: enough to report on the run, not to train or play."""
+
+    name: str
+    """module:Class"""
+    fields: tuple[tuple[str, Any], ...]
+    why: str
+    """what to do about it"""
 
 
 def is_name(text: str) -> bool:
@@ -41,6 +54,11 @@ def trust(modules: Iterable[str]) -> None:
         _named.add(module)
 
 
+def named() -> tuple[str, ...]:
+    """The modules that the user has named so far."""
+    return tuple(sorted(_named))
+
+
 def load(name: str) -> Any:
     """What the user calls ``module:Class``; its module is imported."""
     module, _, path = name.partition(":")
@@ -53,15 +71,19 @@ def recall(name: str) -> Any:
     module, _, path = name.partition(":")
     if not is_name(name):
         raise UserError(f"{name!r} names nothing. Outside etd a class is named module:Class.")
-    if module.partition(".")[0] == "etd" or _declared(module) or module in _named:
+    if _ours(module) or _declared(module) or module in _named:
         return _attribute(_import(module), path, name)
     # A function could be anything that happens to be loaded; a class is checked for what it is before it is called.
     if module in sys.modules and isinstance(found := _attribute(sys.modules[module], path, name), type):
         return found
-    raise NotTrustedError(
-        f"This run uses {name}. Nothing is imported because a run's file says so: if you trust the module {module}, "
-        f"add `--import {module}` (in Python: import it first)."
-    )
+    raise NotTrustedError(_refusal(f"This run uses {name}", module))
+
+
+def recall_module(module: str, why: str) -> ModuleType:
+    """A module that a file or an id names, under the same condition; ``why`` begins the sentence where it fails."""
+    if _ours(module) or module in _named or module in sys.modules or _declared(module):
+        return _import(module)
+    raise NotTrustedError(_refusal(why, module))
 
 
 def short_names() -> dict[str, str]:
@@ -76,6 +98,46 @@ def short_names() -> dict[str, str]:
                 "the one you mean in full, or uninstall the other."
             )
     return found
+
+
+def find(kind: type, ours: Mapping[str, type], name: str, load: Callable[[str], Any] = load) -> type:
+    """The class of that name: one of ``ours``, one that an installed package offers, or module:Class."""
+    word, offered = kind.__name__.lower(), short_names()
+    if name in ours and name in offered:
+        raise UserError(
+            f"Two things are called {name!r}: etd's own and {offered[name]} of an installed package. Name the latter "
+            "in full, or uninstall its package."
+        )
+    if name in ours:
+        return ours[name]
+    name = offered.get(name, name)
+    if not is_name(name):
+        raise unknown(
+            word, name, [*ours, *offered], f"One of your own is module:Class, derived from etd.{kind.__name__}."
+        )
+    found = load(name)
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise UserError(f"{name} is not a {kind.__name__}: it must be a class derived from etd.{kind.__name__}.")
+    return found
+
+
+def instance(kind: type, ours: Mapping[str, type], given: Any, old: Any = None) -> Any:
+    """A part from what a user passes for it: an object as it is; of a class or its name an object that takes over the
+    settings of ``old``, but for fields that the class declares anew."""
+    found = find(kind, ours, given) if isinstance(given, str) else given
+    if isinstance(found, kind | Unavailable):
+        return found
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        what = label(found if isinstance(found, type) else type(found))
+        raise UserError(f"{what} is not a {kind.__name__}. Derive it from etd.{kind.__name__}.")
+    shared = [] if old is None else [f.name for f in fields(old) if f.init and _inherits(found, old, f.name)]
+    return found(**{name: getattr(old, name) for name in shared})
+
+
+def _inherits(kind: type, old: Any, name: str) -> bool:
+    """Whether a field means the same in both classes: the class that declares it is an ancestor of both."""
+    owner = next((one for one in kind.__mro__ if name in inspect.get_annotations(one)), None)
+    return owner is not None and isinstance(old, owner)
 
 
 def name_of(thing: Any) -> str | None:
@@ -115,6 +177,10 @@ def _points() -> tuple[metadata.EntryPoint, ...]:
     return tuple(metadata.entry_points(group=GROUP))
 
 
+def _ours(module: str) -> bool:
+    return module.partition(".")[0] == "etd"
+
+
 def _declared(module: str) -> bool:
     """Whether an installed package declares this module, or one around it."""
     around = {point.value.partition(":")[0] for point in _points()}
@@ -148,3 +214,10 @@ def _attribute(module: ModuleType, path: str, name: str) -> Any:
             has = f" It has {near}." if near else ""
             raise UserError(f"{module.__name__} has no {path!r}, so {name} cannot be found.{has}") from error
     return found
+
+
+def _refusal(why: str, module: str) -> str:
+    return (
+        f"{why}. Nothing is imported because a file says so: if you trust the module {module}, add `--import {module}` "
+        "(in Python: import it first)."
+    )

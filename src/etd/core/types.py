@@ -18,16 +18,28 @@ PyTree: TypeAlias = Any
 Metrics: TypeAlias = dict[str, Array]
 
 
+PIXELS = 44
+"""Height and width that the network for pixels needs at least; a smaller image is taken for a grid of cells."""
+
+
 @dataclass(frozen=True)
 class Discrete:
-    """Actions 0 .. n-1."""
+    """Actions 0 .. n-1.
+
+    >>> Discrete(4).n
+    4
+    """
 
     n: int
 
 
 @dataclass(frozen=True)
 class Box:
-    """Real vectors of ``size`` coordinates, each in [low, high]."""
+    """Real vectors of ``size`` coordinates, each in [low, high].
+
+    >>> Box(size=2, low=-1.0, high=1.0).size
+    2
+    """
 
     size: int
     low: float
@@ -36,7 +48,11 @@ class Box:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What networks and bonuses may know of an environment; hashable, so it can be static under jit."""
+    """What networks and bonuses may know of an environment; hashable, so it can be static under jit.
+
+    >>> EnvSpec("line", (2,), "float32", 1.0, Discrete(2), max_steps=100, shortest=1, kind="vector").obs_size
+    2
+    """
 
     name: str
     obs_shape: tuple[int, ...]
@@ -64,7 +80,13 @@ class EnvSpec:
 
 
 class Transition(NamedTuple):
-    """What one step of one environment yields; leaves gain leading axes [N] or [T, N] when stacked."""
+    """What one step of one environment yields; leaves gain leading axes [N] or [T, N] when stacked.
+
+    >>> import jax.numpy as jnp
+    >>> step = Transition(jnp.zeros(2), jnp.float32(1), terminated=jnp.bool_(True), truncated=jnp.bool_(False))
+    >>> bool(step.done)
+    True
+    """
 
     next_obs: Array
     """The true successor observation, also where the episode ends."""
@@ -74,8 +96,8 @@ class Transition(NamedTuple):
     """[] bool: the task ended the episode."""
     truncated: Array
     """[] bool: the step limit ended it. Both may be true on the last step."""
-    fingerprint: Array
-    """[] uint32 naming the full state reached, for counting distinct states."""
+    fingerprint: Array | None = None
+    """[] uint32 naming the full state reached, for counting distinct states; None names it by what is observed."""
     achieved: Array | None = None
     """[K] bool: which of the spec's achievements this episode has unlocked so far; None where there are none."""
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from etd.core.hashing import fingerprint
 from etd.core.keys import named
 from etd.core.types import Array, EnvSpec, Key, PyTree, Transition
 from etd.envs.base import DeviceEnv
@@ -72,6 +73,8 @@ def step(env: DeviceEnv, pool: StartPool, envs: Envs, action: Array, key: Key) -
     """Advance all environments; one that ends takes its next start. Actions [N, ...]."""
     keys = jax.random.split(key, envs.episode.shape[0])
     state, transition = jax.vmap(env.step)(envs.now.state, action, keys)
+    if transition.fingerprint is None:
+        transition = transition._replace(fingerprint=jax.vmap(fingerprint)(transition.next_obs))
     # Cannot run over while the pool has pool_size starts; the clip only makes a caller's mistake visible as a repeat.
     size = jax.tree.leaves(pool.starts)[0].shape[0]
     row = jnp.minimum(envs.episode - pool.first, size - 1)

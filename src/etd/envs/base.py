@@ -1,32 +1,47 @@
-"""The two environment protocols: on the device (pure functions, traced) and on the host (NumPy, worker processes)."""
+"""What an environment on the device is: three pure functions and a spec. Everything else, etd does."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from etd.core.types import Array, EnvSpec, Key, PyTree, Transition
 
 
 class DeviceEnv(Protocol):
-    """One environment without a batch axis and without autoreset; hashable, pure, jit- and vmap-friendly."""
+    """One environment without a batch axis and without autoreset; hashable (a frozen dataclass), pure, traceable.
+
+    All chance comes from ``key``, so an episode is named by its keys and can be played again. If it is to be filmed, a
+    method ``render(state)`` gives a picture [height, width, 3] uint8 of one state on the host; without it the
+    observation is drawn.
+
+    >>> from dataclasses import dataclass
+    >>> import jax.numpy as jnp
+    >>> import etd
+    >>> @dataclass(frozen=True)
+    ... class Line:
+    ...     spec = etd.EnvSpec("line", (1,), "float32", 1.0, etd.Discrete(2), max_steps=20, shortest=5, kind="vector")
+    ...
+    ...     def reset(self, key):
+    ...         return (jnp.int32(0), jnp.int32(0)), jnp.zeros(1)
+    ...
+    ...     def step(self, state, action, key):
+    ...         place, time = state[0] + 2 * action - 1, state[1] + 1
+    ...         obs, end = place[None].astype(jnp.float32), jnp.abs(place) == 5
+    ...         return (place, time), etd.Transition(obs, (place == 5).astype(jnp.float32), end, time == 20)
+    >>> etd.Task.of(Line()).spec.name
+    'line'
+    """
 
     @property
-    def spec(self) -> EnvSpec: ...
+    def spec(self) -> EnvSpec:
+        """Shapes, types and limits."""
+        ...
 
     def reset(self, key: Key) -> tuple[PyTree, Array]:
-        """A fresh episode: (state, first observation)."""
+        """A fresh episode: (state, first observation [*obs_shape])."""
         ...
 
     def step(self, state: PyTree, action: Array, key: Key) -> tuple[PyTree, Transition]:
-        """(state, what happened). Calling it after the episode's end is undefined."""
-        ...
-
-    def fingerprint(self, state: PyTree) -> Array:
-        """[] uint32 naming the full state."""
-        ...
-
-    def render(self, state: PyTree) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """[height, width, 3] picture of one (host) state."""
+        """(state, what happened); ``action`` is [] int32 or [size] float32. Calling it after the episode's end is
+        undefined."""
         ...

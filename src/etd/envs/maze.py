@@ -133,10 +133,6 @@ class Maze:
             rest |= coins & ~ground[..., None]
         return jnp.concatenate([red[..., None], rest], -1).astype(jnp.float32)
 
-    def fingerprint(self, state: MazeState) -> Array:
-        """The cell's number."""
-        return jnp.asarray(state.cell).astype(jnp.uint32)
-
     def render(self, state: MazeState) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """[H * TILE, W * TILE, 3]: walls dark, the goal green, conveyors with an arrow, the agent a red disc."""
         y, x = np.meshgrid(*[(np.arange(TILE) + 0.5) / TILE * 2 - 1] * 2, indexing="ij")

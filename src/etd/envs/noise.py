@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from etd.core.keys import named
 from etd.core.types import Array, EnvSpec, Key, PyTree, Transition
@@ -40,13 +39,9 @@ class Noisy:
         state, transition = self.env.step(state, action, key)
         return state, transition._replace(next_obs=self._blur(transition.next_obs, key))
 
-    def fingerprint(self, state: PyTree) -> Array:
-        """Of the true state."""
-        return self.env.fingerprint(state)
-
-    def render(self, state: PyTree) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def render(self, state: PyTree) -> Any:
         """The true state."""
-        return self.env.render(state)
+        return self.env.render(state)  # type: ignore[attr-defined]
 
     def _blur(self, obs: Array, key: Key) -> Array:
         noise = jax.random.normal(named(key, "noise"), obs.shape)

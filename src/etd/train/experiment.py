@@ -6,14 +6,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from etd.agent.ppo import PPO
-from etd.bonuses import ETD, Bonus
+from etd.bonuses import BONUSES, ETD, Bonus
+from etd.core import plugins
 from etd.envs import Task
 from etd.train.reward import Mix
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """The defaults are the paper's for DoorKey, MultiRoom and KeyCorridor."""
+    """The defaults are the paper's for DoorKey, MultiRoom and KeyCorridor. Parts may be names, classes or objects.
+
+    >>> Experiment(env="MiniGrid-DoorKey-5x5-v0", bonus="count", steps=10_000).iterations
+    2
+    """
 
     env: Task = field(default_factory=Task)
     bonus: Bonus = field(default_factory=ETD)
@@ -30,6 +35,12 @@ class Experiment:
     """independent agents, trained together as one batch"""
     precision: Literal["float32", "tensorfloat32"] = "float32"
     """of matrix products on a GPU; tensorfloat32 keeps 10 bits of mantissa and is faster"""
+
+    def __post_init__(self) -> None:
+        """Parts may be given by name, and an environment or a class as it is."""
+        object.__setattr__(self, "env", Task.of(self.env))
+        for name, slot, ours in (("bonus", Bonus, BONUSES), ("ppo", PPO, {"ppo": PPO}), ("mix", Mix, {"mix": Mix})):
+            object.__setattr__(self, name, plugins.instance(slot, ours, getattr(self, name)))
 
     @property
     def steps_per_iteration(self) -> int:

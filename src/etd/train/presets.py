@@ -9,16 +9,18 @@ whole. ``noisy`` adds Gaussian noise with the standard deviation 0.1 of the auth
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etd.agent.ppo import PPO
 from etd.bonuses import AGAC, BONUSES, Bonus, LearnedBonus, Mixture
+from etd.bonuses import find as find_bonus
 from etd.bonuses.mixture import parse
+from etd.core import plugins
 from etd.core.errors import UserError, unknown
 from etd.envs import Task
-from etd.lab.runs.config import find_bonus
 from etd.train.experiment import Experiment
 from etd.train.reward import Mix
 
@@ -45,7 +47,7 @@ class Group:
     def preset(self, name: str) -> Experiment:
         kind = find_bonus(name)
         changes = self.methods.get(name, Changes())
-        model = dict(self.model) if issubclass(kind, LearnedBonus) else {}
+        model = self._model(kind)
         if kind is AGAC:
             model["learning_rate"] = 0.3 * self.base.ppo.learning_rate
         return replace(
@@ -55,6 +57,14 @@ class Group:
             mix=replace(self.base.mix, **changes.mix),
             **changes.run,
         )
+
+    def _model(self, kind: type[Bonus]) -> dict[str, Any]:
+        """The group's settings of a learned bonus's model. What a class of the user's own declares anew is theirs."""
+        if not issubclass(kind, LearnedBonus):
+            return {}
+        bases = kind.__mro__[: kind.__mro__.index(LearnedBonus)] if kind not in BONUSES.values() else ()
+        declared = {name for base in bases for name in inspect.get_annotations(base)}
+        return {name: value for name, value in self.model.items() if name not in declared}
 
 
 GROUPS: dict[str, Group] = {
@@ -161,33 +171,42 @@ def find(name: str) -> Experiment:
     return PRESETS[name]
 
 
-def group_of(env: str) -> str:
-    """The group of presets whose settings an environment takes; one of Gymnasium's, by what is seen in it."""
-    if env.startswith("gymnasium:"):
-        return {"pixels": "crafter", "grid": "minigrid"}.get(Task(env).spec.kind, "control")
-    starts = {
-        "MiniGrid-ObstructedMaze": "obstructedmaze",
-        "MiniGrid": "minigrid",
-        "Maze": "minigrid",
-        "Craft": "crafter",
-        "MiniWorld": "miniworld",
-    }
-    return next((group for start, group in starts.items() if env.startswith(start)), "control")
+def group_of(task: Task) -> str:
+    """The group of presets whose settings an environment takes: its family's, or the one for what is observed."""
+    if task.family is not None and task.family.presets:
+        return task.family.presets
+    return {"pixels": "crafter", "grid": "minigrid"}.get(task.spec.kind, "control")
 
 
-def choose(env: str, bonus: str) -> Experiment:
-    """The paper's settings for this environment and bonus; a mixture takes those of its first part, and every part
-    its own model's."""
-    group = group_of(env)
+def choose(env: Any, bonus: Any = "etd") -> Experiment:
+    """The paper's settings for this environment and bonus, each a name or an object.
+
+    A mixture takes the settings of its first part, and every part its own model's. A bonus that is an object is taken
+    as it is.
+    """
+    task = Task.of(env)
+    group = GROUPS[group_of(task)]
+    if isinstance(bonus, Bonus):
+        name = next((name for name, kind in BONUSES.items() if type(bonus) is kind and kind is not Mixture), "etd")
+        return replace(group.preset(name), bonus=bonus, env=task)
+    if isinstance(bonus, type):
+        if not issubclass(bonus, Bonus):
+            raise UserError(f"{plugins.label(bonus)} is not a Bonus. Derive it from etd.Bonus or etd.LearnedBonus.")
+        return replace(group.base, bonus=bonus(**group._model(bonus)), env=task)
+    if not isinstance(bonus, str):
+        raise UserError(f"{bonus!r} is not a bonus. Pass a name, a Bonus or its class.")
 
     def preset(name: str) -> Experiment:
         if find_bonus(name) is Mixture:
             raise UserError("A mixture is written as a sum or product of other bonuses, such as 'etd + 0.5*rnd'.")
-        return GROUPS[group].preset(name)
+        return group.preset(name)
 
-    mixed: Bonus = parse(bonus, lambda name: preset(name).bonus)
-    first = mixed.parts[0] if isinstance(mixed, Mixture) else mixed
-    base = preset(next(name for name, kind in BONUSES.items() if type(first) is kind))
-    # The authors' code standardises observations there and nowhere else.
-    task = replace(base.env, id=env, normalise=env.startswith("HalfCheetah"))
-    return replace(base, bonus=mixed, env=task)
+    found: dict[int, Experiment] = {}
+
+    def part(name: str) -> Bonus:
+        experiment = preset(name)
+        found.setdefault(0, experiment)
+        return experiment.bonus
+
+    mixed = parse(bonus, part)
+    return replace(found[0], bonus=mixed, env=task)

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from etd.envs import host
+from etd.envs import families, host
 
-if host.missing(host.find("Crafter-v0")):
+if families.find("Crafter-v0").missing():
     pytest.skip("not installed", allow_module_level=True)
 
 PLAY = """

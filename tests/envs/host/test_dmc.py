@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from etd.core.errors import UserError
-from etd.envs import host
+from etd.envs import families, host
 
-if host.missing(host.find("dmc:hopper-hop")):
+if families.find("dmc:hopper-hop").missing():
     pytest.skip("not installed", allow_module_level=True)
 
 

@@ -14,7 +14,7 @@ from gymnasium import spaces  # noqa: E402
 
 from etd.core.errors import UserError  # noqa: E402
 from etd.core.types import Box, Discrete  # noqa: E402
-from etd.envs import host  # noqa: E402
+from etd.envs import Task, host  # noqa: E402
 from etd.nets import trunks  # noqa: E402
 
 VECTOR = spaces.Box(-1.0, 1.0, (2,), np.float64)
@@ -150,8 +150,8 @@ def test_a_missing_package_for_pictures_is_said(monkeypatch) -> None:
 def test_what_cannot_be_made_is_said() -> None:
     with pytest.raises(UserError, match="Gymnasium cannot make 'Nothing-v0': Environment `Nothing` doesn't exist"):
         host.make("gymnasium:Nothing-v0")
-    with pytest.raises(UserError, match="cannot make 'nowhere:Thing-v0': No module named 'nowhere'"):
-        host.make("gymnasium:nowhere:Thing-v0")
+    with pytest.raises(UserError, match="There is no module 'nowhere'"):
+        Task.of("gymnasium:nowhere:Thing-v0")
     with pytest.raises(UserError, match="cannot make ':Thing-v0': Before a colon stands the module"):
         host.make("gymnasium::Thing-v0")
     with pytest.raises(UserError, match="gymnasium:Toy-v0 draws no pictures"):

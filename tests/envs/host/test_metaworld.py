@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from etd.core.errors import UserError
-from etd.envs import host
+from etd.envs import families, host
 
-if host.missing(host.find("metaworld:reach")):
+if families.find("metaworld:reach").missing():
     pytest.skip("not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.suites

@@ -11,9 +11,9 @@ from collections import deque
 import numpy as np
 import pytest
 
-from etd.envs import host
+from etd.envs import families, host
 
-if host.missing(host.find("MiniWorld-MazeS3-v0")):
+if families.find("MiniWorld-MazeS3-v0").missing():
     pytest.skip("not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.suites

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from etd.envs import host
+from etd.envs import families, host
 
-if host.missing(host.find("HalfCheetahVelSparse-v0")):
+if families.find("HalfCheetahVelSparse-v0").missing():
     pytest.skip("not installed", allow_module_level=True)
 
 
@@ -34,7 +34,7 @@ def test_reward_by_its_formula_until_time_is_up() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="MUJOCO_GL=disable is Linux's")
 def test_without_opengl_it_steps_and_says_why_it_cannot_be_drawn() -> None:
-    if host.missing(host.find("dmc:hopper-hop")):
+    if families.find("dmc:hopper-hop").missing():
         pytest.skip("not installed")
     code = """
 import ctypes

@@ -11,11 +11,11 @@ from tests.drawing import can_draw
 
 from etd.core.errors import UserError
 from etd.core.types import Box, Discrete
-from etd.envs import host
+from etd.envs import families, host
 
-LIGHT = ("Crafter-v0", "Crafter-NoLife-v0", *host.SUITES[2].ids, "HalfCheetahVelSparse-v0")
+LIGHT = ("Crafter-v0", "Crafter-NoLife-v0", *families.find("dmc:").ids, "HalfCheetahVelSparse-v0")
 PLAIN = ("gymnasium:CartPole-v1", "gymnasium:Pendulum-v1")
-HEAVY = (*host.SUITES[1].ids, *host.SUITES[3].ids)
+HEAVY = (*families.find("MiniWorld-MazeS3-v0").ids, *families.find("metaworld:").ids)
 EVERY = [*LIGHT, *PLAIN, *(pytest.param(name, marks=pytest.mark.suites) for name in HEAVY)]
 
 
@@ -25,7 +25,7 @@ def make():
     envs = []
 
     def make(name: str):
-        if host.missing(host.find(name)):
+        if families.find(name).missing():
             pytest.skip("not installed")
         envs.append(host.make(name))
         return envs[-1]
@@ -101,13 +101,13 @@ def test_form(make, name) -> None:
 
 def test_nothing_is_imported_before_an_environment_is_made() -> None:
     """Without any of the packages, the table is there and says what is missing."""
-    packages = sorted({package for suite in host.SUITES for package in suite.packages} | {"pyglet", "numba"})
+    packages = sorted({package for one in families.FAMILIES for package in one.packages} | {"pyglet", "numba"})
     code = f"""
 import sys
 for package in {packages}:
     sys.modules[package] = None
-from etd.envs import host
-assert all(host.missing(suite) == suite.packages for suite in host.SUITES)
+from etd.envs import families, host
+assert all(one.missing() == one.packages for one in families.FAMILIES)
 try:
     host.make("Crafter-v0")
 except ValueError as error:
@@ -119,9 +119,9 @@ except ValueError as error:
 
 def test_suites_are_found_by_the_form_of_an_id() -> None:
     names = ("Crafter-NoLife-v0", "dmc:walker-run", "metaworld:drawer-open", "gymnasium:module:Id-v0")
-    assert [host.find(name).name for name in names] == ["crafter", "dmc", "metaworld", "gymnasium"]
-    assert host.find("MiniGrid-DoorKey-8x8-v0") is None
-    assert len({name for suite in host.SUITES for name in suite.ids}) == 12
+    assert [families.find(name).name for name in names] == ["crafter", "dmc", "metaworld", "gymnasium"]
+    assert not families.find("MiniGrid-DoorKey-8x8-v0").on_host
+    assert len({name for one in families.FAMILIES if one.on_host for name in one.ids}) == 12
 
 
 def test_an_unknown_id_is_refused_with_a_guess() -> None:
@@ -130,7 +130,7 @@ def test_an_unknown_id_is_refused_with_a_guess() -> None:
 
 
 def test_a_package_that_does_not_import_is_said(monkeypatch) -> None:
-    if host.missing(host.find("Crafter-v0")):
+    if families.find("Crafter-v0").missing():
         pytest.skip("not installed")
     monkeypatch.setitem(sys.modules, "etd.envs.host.crafter", None)  # what a package that fails comes to
     with pytest.raises(UserError, match=r"Crafter-v0 needs a package that fails \(.*\): pip install 'etd\[crafter\]'"):

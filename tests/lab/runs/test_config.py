@@ -5,8 +5,8 @@ import json
 import pytest
 
 from etd import ETD, PRESETS, Experiment, NoBonus, Task, UserError
-from etd.train import presets
 from etd.lab.runs.config import check, from_dict, override, to_dict
+from etd.train import presets
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -31,7 +31,7 @@ def test_an_override_is_typed():
         ("steps", "not an assignment"),
         ("steps=many", "takes a whole number"),
         ("steps=1.5", "takes a whole number"),
-        ("ppo=3", "group of fields"),
+        ("ppo=3", "There is no ppo '3'"),
         ("steps.more=3", "single value"),
         ("ppo.norm=weight", "one of 'batch', 'layer', 'none'"),
         ("ppo.bootstrap_timeouts=3", "true or false"),
@@ -45,9 +45,12 @@ def test_a_wrong_override_says_what_is_wrong(assignment, says):
 @pytest.mark.parametrize(
     ("assignment", "says"),
     [
-        ("ppo.minibatch=500", "does not divide num_envs x rollout_steps = 16 x 512 = 8192. Choose a divisor, such as 512"),
+        (
+            "ppo.minibatch=500",
+            "does not divide num_envs x rollout_steps = 16 x 512 = 8192. Choose a divisor, such as 512",
+        ),
         ("bonus.minibatch=1000", "such as 1024"),
-        ("ppo.discount=1.5", "between 0 and 1"),
+        ("ppo.discount=1.5", "at least 0 and at most 1"),
         ("bonus.learning_rate=0", "greater than 0"),
         ("bonus.embedding=7", "even"),
         ("seeds=0", "greater than 0"),
@@ -62,7 +65,7 @@ def test_values_that_cannot_work_are_refused(assignment, says):
 
 def test_unknown_names_in_a_file_are_refused():
     with pytest.raises(UserError, match="Did you mean 'etd'"):
-        from_dict({"bonus": {"name": "edt"}})
+        from_dict({"bonus": {"class": "edt"}})
     with pytest.raises(UserError, match=r"no field 'ppo\.clipp'"):
         from_dict({"ppo": {"clipp": 0.1}})
 

@@ -7,19 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.corridor import HOST, HostCorridor
 
 from etd.agent.ppo import PPO
 from etd.bonuses import NoBonus
 from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.envs import Task
-from etd.lab.runs import evaluate as evaluation
 from etd.lab.film import host_replay
+from etd.lab.runs import evaluate as evaluation
 from etd.lab.runs import session
-from etd.train import host
-from etd.train import compiled
+from etd.train import compiled, host
 from etd.train.experiment import Experiment
-from tests.corridor import HOST, HostCorridor
 
 EPISODES = 6
 
@@ -75,7 +74,11 @@ def test_on_the_host_episodes_are_shared_out_and_can_be_played_again(fault: str,
     """Five episodes in two environments: three and two, each whole, each given by its seed and actions; what is lost
     with a worker is made up for."""
     experiment = Experiment(
-        env=Task(HOST), bonus=NoBonus(), ppo=PPO(minibatch=8, epochs=1, features=8, latent=8), num_envs=2, rollout_steps=4
+        env=Task(HOST),
+        bonus=NoBonus(),
+        ppo=PPO(minibatch=8, epochs=1, features=8, latent=8),
+        num_envs=2,
+        rollout_steps=4,
     )
     run = session.train(experiment=replace(experiment, steps=8), out=tmp_path / "run", quiet=True)
     _, state = session.load(run.path)

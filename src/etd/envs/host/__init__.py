@@ -10,102 +10,29 @@ What every one of them keeps to, so that a pool of workers can step any of them:
 - ``render()`` gives an RGB picture without a display; where observations are vectors, nothing of OpenGL is set up
   before the first picture. It never changes what happens next.
 
-A suite is a row of ``SUITES`` and the file of that name in this folder, which is imported, packages and all, when one
-of its environments is made.
+The file of a family (``envs.families``) is imported, packages and all, when one of its environments is made.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etd.core.errors import UserError, unknown
-from etd.core.types import Box, Discrete, EnvSpec
+from etd.core.errors import UserError
+from etd.core.types import PIXELS, Box, Discrete, EnvSpec
+from etd.envs import families
 
 if TYPE_CHECKING:
     import gymnasium
 
 
-PIXELS = 44
-"""Height and width that the network for pixels needs at least; a smaller image is taken for a grid of cells."""
-
-
-@dataclass(frozen=True)
-class Suite:
-    """A family of environments and what it takes to have them."""
-
-    name: str
-    """its builder file, too"""
-    extra: str
-    """of etd, which installs it"""
-    packages: tuple[str, ...]
-    """imported by the builder"""
-    ids: tuple[str, ...]
-    """all there are, or some to show where a prefix opens more"""
-    prefix: str = ""
-    more: str = ""
-    """what may follow the prefix, in words"""
-
-    def make(self, name: str, **options: Any) -> gymnasium.Env:
-        try:
-            builder = import_module(f"etd.envs.host.{self.name}")
-        except ImportError as error:
-            raise UserError(f"{name} needs a package that fails ({error}): pip install 'etd[{self.extra}]'") from error
-        return builder.make(name, **options)
-
-
-SUITES = (
-    Suite("crafter", "crafter", ("crafter", "gymnasium"), ("Crafter-v0", "Crafter-NoLife-v0")),
-    Suite(
-        "miniworld", "miniworld", ("miniworld", "gymnasium"), tuple(f"MiniWorld-MazeS{size}-v0" for size in (3, 4, 5))
-    ),
-    Suite(
-        "dmc",
-        "dmc",
-        ("dm_control", "gymnasium"),
-        ("dmc:acrobot-swingup_sparse", "dmc:hopper-hop", "dmc:cartpole-swingup_sparse"),
-        "dmc:",
-        "DOMAIN-TASK of the DeepMind Control suite",
-    ),
-    Suite(
-        "metaworld",
-        "metaworld",
-        ("metaworld", "gymnasium"),
-        ("metaworld:reach", "metaworld:hammer", "metaworld:button-press"),
-        "metaworld:",
-        "a task of Meta-World, without its -v3",
-    ),
-    Suite("mujoco", "mujoco", ("mujoco", "gymnasium"), ("HalfCheetahVelSparse-v0",)),
-    Suite("gymnasium", "gymnasium", ("gymnasium",), (), "gymnasium:", "an id of Gymnasium, or MODULE:ID"),
-)
-
-
-def find(name: str) -> Suite | None:
-    """The suite that an id belongs to, by its form alone."""
-    for suite in SUITES:
-        if name in suite.ids or (suite.prefix and name.startswith(suite.prefix)):
-            return suite
-    return None
-
-
-def missing(suite: Suite) -> tuple[str, ...]:
-    """The packages of a suite that are not installed; nothing is imported to find out."""
-    return tuple(package for package in suite.packages if find_spec(package) is None)
-
-
 def make(name: str, **options: Any) -> gymnasium.Env:
     """One environment, or a sentence on why there is none."""
-    suite = find(name)
-    if suite is None:
-        known = [known for suite in SUITES for known in suite.ids]
-        raise unknown("environment", name, known, "See `etd list environments`.")
-    if lacking := missing(suite):
-        raise UserError(f"{name} needs {lacking[0]}, which is not installed: pip install 'etd[{suite.extra}]'")
-    env = suite.make(name, **options)
+    family = families.get(name)
+    if not family.on_host:
+        raise UserError(f"{name} lives on the device, not on the host.")
+    env = family.make(name, **options)
     spec_of(env, name)  # refuses what cannot be learnt in
     return env
 

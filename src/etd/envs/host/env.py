@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from etd.core.types import Box, EnvSpec
 from etd.envs import host
+from etd.envs.custom import Factory
 
 
 class Normaliser(NamedTuple):
@@ -72,11 +73,23 @@ class HostEnv:
 
     id: str
     normalise: bool = False
+    factory: Factory | None = None
+    """what makes it, where it is of the user's own"""
 
     @property
     def spec(self) -> EnvSpec:
         """Known from the environment itself, which is made once for it."""
-        return _spec(self.id)
+        return _spec(self.id, self.factory)
+
+    def make(self) -> Any:
+        """One Gymnasium environment."""
+        if self.factory is None:
+            return host.make(self.id)
+        from etd.envs.host.gymnasium import adapted
+
+        env = adapted(self.id, self.factory)
+        host.spec_of(env, self.id)
+        return env
 
     def begin(self, num_envs: int) -> Running:
         """Every environment at the start of its episode 0."""
@@ -88,8 +101,8 @@ class HostEnv:
 
 
 @lru_cache(maxsize=64)
-def _spec(name: str) -> EnvSpec:
-    env = host.make(name)
+def _spec(name: str, factory: Factory | None) -> EnvSpec:
+    env = HostEnv(name, factory=factory).make()
     try:
         return host.spec_of(env, name)
     finally:

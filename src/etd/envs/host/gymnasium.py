@@ -8,14 +8,15 @@ environment without a time limit, for an episodic memory must know how much it m
 from __future__ import annotations
 
 import warnings
-from importlib import import_module
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces, wrappers
 
+from etd.core import plugins
 from etd.core.errors import UserError
+from etd.envs.custom import Factory
 from etd.envs.host.opengl import drawing, headless
 
 
@@ -36,6 +37,37 @@ def make(name: str, max_steps: int | None = None, **options: Any) -> Adapted:
     if not limit:
         raise UserError(f"{name} has no time limit. Register it with max_episode_steps.")
     return Adapted(_acting(env), name, limit)
+
+
+def adapted(name: str, factory: Factory) -> Adapted:
+    """An environment of the user's own, made by its class or a function. Its time limit is that of a TimeLimit around
+    it or its attribute ``max_steps``."""
+    headless()
+    kind: Any = factory.make
+    draws = isinstance(kind, type) and "rgb_array" in (getattr(kind, "metadata", None) or {}).get("render_modes", ())
+    asked = factory.accepts("render_mode") and "render_mode" not in dict(factory.options)
+    # A function that takes a render mode knows which ones there are; a class declares them.
+    env = factory(**({"render_mode": "rgb_array"} if asked and (draws or not isinstance(kind, type)) else {}))
+    if not isinstance(env, gymnasium.Env):
+        raise UserError(f"{name} made {type(env).__name__}, not a Gymnasium environment.")
+    limit = _limit(env)
+    if limit is None and isinstance(limit := getattr(env.unwrapped, "max_steps", None), int) and limit > 0:
+        env = wrappers.TimeLimit(env, limit)
+    if not limit:
+        raise UserError(
+            f"{name} has no time limit. Give it an attribute max_steps, or wrap it in gymnasium.wrappers.TimeLimit."
+        )
+    return Adapted(_acting(env), name, limit)
+
+
+def _limit(env: gymnasium.Env) -> int | None:
+    """Of the tightest TimeLimit around the environment."""
+    found = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, wrappers.TimeLimit):
+            found.append(env._max_episode_steps)
+        env = env.env
+    return min(found, default=None)
 
 
 class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
@@ -80,7 +112,7 @@ def _picture(id: str) -> dict[str, str]:
     if colon:
         if not module:
             raise gymnasium.error.Error("Before a colon stands the module that registers it")
-        import_module(module)
+        plugins.recall_module(module, f"gymnasium:{id} is registered by {module}")
     if registered not in gymnasium.registry:
         registered = _newest(registered)
     entry = gymnasium.spec(registered).entry_point

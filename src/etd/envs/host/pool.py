@@ -21,8 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from etd.core import plugins
 from etd.core.errors import UserError
 from etd.core.types import EnvSpec
+from etd.envs.custom import Factory
+from etd.envs.families import registering_module
 from etd.envs.host.worker import SharedArrays, Slot, WorkerConfig
 
 DEATHS = 3
@@ -61,8 +64,10 @@ class WorkerPool:
         groups: list[int],
         stream: str = "train",
         tell: Callable[[str], None] = print,
+        factory: Factory | None = None,
     ):
-        """``names`` [M]: seed and number of each environment; ``groups`` [M]: which group each is in."""
+        """``names`` [M]: seed and number of each environment; ``groups`` [M]: which group each is in. ``factory`` makes
+        an environment of the user's own."""
         self.tell, self.rows, self.groups = tell, len(names), np.array(groups)
         size = SharedArrays(spec, self.rows, None).size
         shared = Path("/dev/shm")
@@ -83,7 +88,8 @@ class WorkerPool:
         # Row by row, group by group, to one worker after the other: every worker has a share of every group.
         ordered = sorted(slots, key=lambda slot: slot.group)
         count = min(workers_here(), len(slots))
-        orders = WorkerConfig(env, spec, [], self.rows, stream, revived=False)
+        imports = (*plugins.named(), *filter(None, [registering_module(env)]))
+        orders = WorkerConfig(env, spec, [], self.rows, stream, False, _packed(factory), imports)
         self.workers: list[Worker] = []
         try:
             for index in range(count):
@@ -219,6 +225,20 @@ class Worker:
             return self.process.wait()
 
 
+def _packed(factory: Factory | None) -> bytes:
+    """The factory for a worker: by name where it has one, else by value, as Gymnasium's own vector environments do."""
+    if factory is None:
+        return b""
+    import cloudpickle  # comes with Gymnasium
+
+    try:
+        return cloudpickle.dumps(factory)
+    except Exception as error:
+        raise UserError(
+            f"{plugins.label(factory.make)} cannot be sent to a worker process ({error}). Define it in a module."
+        ) from error
+
+
 def _search_path() -> str:
     """What the parent can import, the worker can: this very package, and modules that register environments."""
-    return os.pathsep.join(entry for entry in sys.path if entry)
+    return os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)

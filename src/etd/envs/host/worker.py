@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import pickle
 import signal
 import sys
 import traceback
@@ -48,7 +49,11 @@ class WorkerConfig(NamedTuple):
     """of the shared arrays"""
     stream: str
     revived: bool
-    """the worker takes the slot of a dead one"""
+    """the worker takes the place of a dead one"""
+    factory: bytes = b""
+    """pickled: what makes an environment of the user's own"""
+    imports: tuple[str, ...] = ()
+    """modules that the user has named"""
 
 
 class SharedArrays:
@@ -118,10 +123,13 @@ class Stepper:
     """The environments of one worker."""
 
     def __init__(self, orders: WorkerConfig, block: SharedArrays):
-        from etd.envs import host
+        from etd.core import plugins
+        from etd.envs.host.env import HostEnv
 
+        plugins.trust(orders.imports)
+        env = HostEnv(orders.env, factory=pickle.loads(orders.factory) if orders.factory else None)
         self.orders, self.block = orders, block
-        self.envs = {slot.row: host.make(orders.env) for slot in orders.slots}
+        self.envs = {slot.row: env.make() for slot in orders.slots}
         self.lost: set[int] = set()
         for slot in orders.slots if orders.revived else ():
             if block.fresh[slot.row]:

@@ -76,9 +76,6 @@ class MiniGrid:
         """[view, view, 3] uint8 what the agent sees in ``world``."""
         return observe(world, self.view_size, self.see_through_walls)
 
-    def fingerprint(self, state: World) -> Array:
-        return fingerprint(state)
-
     def render(self, state: World) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """[height * 32, width * 32, 3] the whole grid, what the agent sees highlighted."""
         return render(state, self.level.width, self.level.height, self.view_size, self.see_through_walls)

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from etd.core.errors import UserError
 from etd.core.types import Box, EnvSpec
-from etd.envs import host
+from etd.envs import families, host
 from etd.envs.host.pool import WorkerPool, workers_here
 from etd.lab.runs.config import bonus_name, check, override
 from etd.train import compiled, presets
@@ -32,7 +32,7 @@ SECONDS = 8.0
 
 def installed() -> list[str]:
     """One environment of every suite that is here."""
-    return [suite.ids[0] for suite in host.SUITES if suite.ids and not host.missing(suite)]
+    return [one.ids[0] for one in families.FAMILIES if one.on_host and one.ids and not one.missing()]
 
 
 def run(names: list[str], bonus: str, repeats: int, assignments: tuple[str, ...] = ()) -> dict[str, Any]:

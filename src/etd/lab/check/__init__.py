@@ -1,0 +1,30 @@
+"""Does it behave? An environment held to its spec, a bonus to what bonuses promise, in plain words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etd.lab.check.finding import Finding
+
+__all__ = ["Finding", "check"]
+
+
+def check(env: Any = "MiniGrid-DoorKey-8x8-v0", bonus: Any = "etd", seed: int = 0) -> list[Finding]:
+    """Findings on an environment and on a bonus in it, each a name or an object as in ``etd.train``; None for ``bonus``
+    leaves it out.
+
+    >>> all(finding.good for finding in check("Maze-Spiral-v0", bonus=None))
+    True
+    """
+    from dataclasses import replace
+
+    from etd.envs import Task
+    from etd.lab.check import bonus as bonuses
+    from etd.lab.check import env as envs
+    from etd.train import presets
+
+    task = Task.of(env)
+    findings = envs.examine(task, seed)
+    if bonus is not None and all(finding.good for finding in findings):
+        findings += bonuses.examine(replace(presets.choose(task, bonus), seed=seed))
+    return findings

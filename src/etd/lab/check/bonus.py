@@ -14,6 +14,7 @@ from etd.bonuses import BonusState, Scored, visits
 from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
 from etd.envs import autoreset
+from etd.lab.check.finding import Finding
 from etd.lab.runs.config import bonus_name, check
 from etd.train import compiled, learn
 from etd.train.collect import collect
@@ -22,13 +23,6 @@ from etd.train.learn import TrainState
 
 STEPS = 128
 ROUNDS = 6
-
-
-class Finding(NamedTuple):
-    """One thing that was looked at."""
-
-    good: bool
-    words: str
 
 
 class Round(NamedTuple):

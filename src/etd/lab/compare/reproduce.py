@@ -136,7 +136,7 @@ def _rate(experiment: Experiment, platform: str) -> float:
     """Steps per second of all seeds, the environment's and the learner's time added up."""
     table, env = RATES[platform], experiment.env.id
     learner = float(np.interp(experiment.seeds, list(table), list(table.values())))
-    if platform == "cpu" and presets.group_of(env) == "control":
+    if platform == "cpu" and presets.group_of(experiment.env) == "control":
         learner = VECTORS
     alone = CRAFTAX[platform] if env.startswith("Craftax") else np.inf
     hosted = next((rate * workers_here() for start, rate in HOSTED.items() if env.startswith(start)), alone)

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from etd.core.types import PyTree
+from etd.envs import families
 from etd.envs.base import DeviceEnv
 from etd.envs.host.env import HostEnv
 from etd.lab.film.distance_map import Inside
@@ -26,8 +27,6 @@ HOLD = 1.5
 """Seconds the last frame stays."""
 LEVEL = 384
 """Height of the level's picture, in pixels."""
-MINIGRID = ("turn left", "turn right", "forward", "pick up", "drop", "toggle", "done")
-"""Action names of MiniGrid."""
 
 _INK, _DIM, _LINE, _GROUND, _GOOD = "#f2f3f5", "#9aa0aa", "#343842", "#16181d", "#5fd38d"
 _MARGIN, _HEADER, _SHARP = 20, 64, 2
@@ -149,7 +148,8 @@ def _action(episode: Episode, step: int) -> str:
     action = episode.actions[step]
     if action.ndim:
         return " ".join(f"{value:+.1f}" for value in action[:3])
-    return MINIGRID[action] if episode.env.spec.name.startswith("MiniGrid") else f"action {action}"
+    family = families.find(episode.env.spec.name)
+    return family.actions[action] if family and family.actions else f"action {action}"
 
 
 def _curve(episode: Episode, step: int, width: int, height: int) -> Picture:

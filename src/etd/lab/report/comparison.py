@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 
 from etd.core.errors import UserError
+from etd.envs.families import title
 from etd.lab.report import page, statistics
 from etd.lab.report.page import Html
 from etd.lab.report.statistics import SOLVED, Estimate, Reached, Results
@@ -21,7 +22,7 @@ def tables(study: Results) -> str:
         over_tasks = f"{_improvement(study)}\n{_aggregate(study)}"
     except UserError as error:
         over_tasks = f"<h2>Over all tasks</h2>\n<p>{escape(str(error))}.</p>"
-    uneven = ", ".join(page.task(task) for task in study.tasks if statistics.uneven(study, task))
+    uneven = ", ".join(title(task) for task in study.tasks if statistics.uneven(study, task))
     warning = page.note(f"Not all methods were trained for equally many steps on {uneven}.") if uneven else ""
     counts = {int(np.isfinite(statistics.final(curve)).sum()) for curve in study.returns.values()} - {0}
     if len(counts) > 1:
@@ -42,7 +43,7 @@ def _steps(study: Results) -> str:
         }
         best = min(one.median for one in found.values())
         cells = [_reached(found[name], best) if name in found else "" for name in study.methods]
-        rows.append([page.task(task), "none" if level is None else f"{round(level, 2):g}", *cells])
+        rows.append([title(task), "none" if level is None else f"{round(level, 2):g}", *cells])
     words = (
         "Median over seeds, and how many of the seeds got there; a dash where half of them or more did not. The return "
         f"is {SOLVED}, or 90 % of the best final return where nobody reaches {SOLVED} or returns go beyond 1. Steps "

@@ -54,11 +54,6 @@ def table(label: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: 
     )
 
 
-def task(name: str) -> str:
-    """An environment's id, short for the narrow first column of a table."""
-    return name.removeprefix("MiniGrid-")
-
-
 def note(words: str) -> str:
     """A paragraph in small print."""
     return f'<p class="note">{text(words)}</p>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
@@ -16,12 +17,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from etd.core.errors import UserError
+from etd.envs import Task
 from etd.lab.bench.speed import Speed
 from etd.lab.report.curves import EPISODIC, Curves
 from etd.lab.report.curves import band as band
 from etd.lab.report.curves import by_seed as by_seed
 from etd.lab.report.curves import centre as centre
-from etd.lab.runs.config import bonus_name
+from etd.lab.runs.config import bonus_name, settings
 from etd.lab.runs.store import Run
 
 COLOURS = {
@@ -124,9 +126,14 @@ def draw_panel(run: Run) -> Figure:
 def task(run: Run) -> str:
     """The run's environment, and what of it is not as usual, such as noise: runs compare where this is the same."""
     env = run.experiment.env
-    unusual = [f for f in fields(env) if f.name != "id" and getattr(env, f.name) != f.default]
-    words = ", ".join(f"{f.name.replace('_', ' ')} {getattr(env, f.name)}" for f in unusual)
-    return f"{env.id} ({words})" if words else env.id
+    unusual = [(f.name, getattr(env, f.name)) for f in fields(env) if f.name not in ("id", "custom")]
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in unusual if value != getattr(Task, name, None)]
+    words += [f"{name.replace('_', ' ')} {value}" for name, value in settings(env.custom) if _is_word(value)]
+    return f"{env.id} ({', '.join(words)})" if words else env.id
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, bool | int | float | str)
 
 
 def labels(runs: list[Run]) -> list[str]:
@@ -140,7 +147,8 @@ def labels(runs: list[Run]) -> list[str]:
 
 
 def _plain(run: Run) -> str:
-    return bonus_name(run.experiment.bonus).replace("none", "no bonus")
+    name = bonus_name(run.experiment.bonus)
+    return "no bonus" if name == "none" else re.sub(r"[\w.]+:", "", name)  # a bonus of one's own, without its module
 
 
 def _colours(runs: list[Run], names: list[str]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,13 +12,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from etd.bonuses import BONUSES, Mixture
 from etd.core.errors import UserError
 from etd.envs import Task
+from etd.envs.families import title
 from etd.lab.report import comparison, page, plot, statistics
 from etd.lab.report.page import Html
 from etd.lab.report.statistics import SOLVED, Numbers
 from etd.lab.report.statistics import numbers as numbers
-from etd.lab.runs.config import bonus_name
+from etd.lab.runs.config import bonus_name, settings, to_dict
 from etd.lab.runs.store import Run
 from etd.train import presets
 from etd.train.experiment import Experiment
@@ -62,31 +63,32 @@ def command(run: Run) -> str:
     """The command line that makes this run: the preset's environment and bonus, and every field that differs. However
     often it was interrupted, resuming changed nothing."""
     experiment = run.experiment
-    bonus = bonus_name(experiment.bonus)
+    bonus, env = bonus_name(experiment.bonus), experiment.env
+    named = bonus if isinstance(experiment.bonus, Mixture) or bonus in BONUSES else experiment.bonus
     try:
-        preset = presets.choose(experiment.env.id, bonus)
-    except UserError:  # the paper did not try this pair
-        preset = Experiment(env=Task(experiment.env.id), bonus=type(experiment.bonus)())
-    words = ["etd", "train", "--env", experiment.env.id, "--bonus", bonus]
-    for path, value in _differences(preset, experiment):
-        words += [f"--{path}", str(value)] if path in ("steps", "seeds", "seed") else ["--set", f"{path}={value}"]
+        preset = presets.choose(Task(env.id, env.custom, normalise=bool(env.family and env.family.normalise)), named)
+    except UserError:  # the paper did not try this pair, or its module is not at hand
+        preset = Experiment()
+    words = ["etd", "train", "--env", env.id, "--bonus", bonus]
+    own = {f"env.{name}": value for name, value in settings(env.custom)}
+    found = {**dict(_differences(to_dict(preset), to_dict(experiment))), **own}
+    for path, value in found.items():
+        if path not in ("env.id", "bonus.class") and not path.startswith("env.custom"):
+            path = path.removesuffix(".class")
+            words += [f"--{path}", str(value)] if path in ("steps", "seeds", "seed") else ["--set", f"{path}={value}"]
     words += ["--out", str(run.path)]
     return shlex.join(words)
 
 
 def _differences(base: Any, value: Any, where: str = "") -> list[tuple[str, Any]]:
-    """(path, value) of every single field in which two experiments differ."""
-    found: list[tuple[str, Any]] = []
-    for f in fields(value):
-        old, new, path = getattr(base, f.name), getattr(value, f.name), f"{where}{f.name}"
-        if is_dataclass(new):
-            found += _differences(old, new, f"{path}.")
-        elif isinstance(new, tuple) and all(map(is_dataclass, (*old, *new))) and len(old) == len(new):
-            for index, pair in enumerate(zip(old, new, strict=True)):
-                found += _differences(*pair, f"{path}.{index}.")
-        elif old != new:
-            found.append((path, new))
-    return found
+    """(path, value) of every single field in which two experiments, as plain data, differ."""
+    if isinstance(value, dict):
+        known = base if isinstance(base, dict) else {}
+        return [pair for name in value for pair in _differences(known.get(name), value[name], f"{where}.{name}")]
+    if isinstance(value, list) and isinstance(base, list) and len(base) == len(value):
+        pairs = enumerate(zip(base, value, strict=True))
+        return [pair for index, (old, new) in pairs for pair in _differences(old, new, f"{where}.{index}")]
+    return [] if base == value else [(where.lstrip("."), value)]
 
 
 # Text ------------------------------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def _rows(names: list[str], headlines: list[dict[str, str]]) -> str:
     ends = [label for label in ("final success", "final score") if any(label in line for line in headlines)]
     shown = ["seeds", "steps per seed", "final return", *ends, "wall time", "throughput", "device"]
     rows = [
-        [name, page.task(line["environment"]), *(line.get(label, "") for label in shown)]
+        [name, title(line["environment"]), *(line.get(label, "") for label in shown)]
         for name, line in zip(names, headlines, strict=True)
     ]
     clock = "Wall time holds compilation; throughput is of all seeds together and leaves it out."

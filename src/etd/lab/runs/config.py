@@ -1,113 +1,333 @@
-"""Experiments as plain data and back: for files, for the command line's typed overrides, and for range checks."""
+"""Experiments as plain data and back: for files and for the command line's typed overrides; and what can be wrong.
+
+An experiment is made of parts (an environment, a bonus, PPO, a mix, networks), each a frozen dataclass whose fields
+are its settings. A file holds a part as its fields and, where it is not the one that belongs there by default, its
+``class``: the short name of one of ours, or ``module:Class``. Who may have such a module imported is the business of
+``core.plugins``: the user by naming it, never a file.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import inspect
+import types
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
-from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
+from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, Bonus, LearnedBonus, Mixture
+from etd.core import plugins
 from etd.core.errors import UserError, unknown
+from etd.core.plugins import Unavailable
+from etd.envs import Task, custom
+from etd.envs.custom import Factory
 from etd.train.experiment import Experiment
+from etd.train.reward import Mix
+
+PARTS: dict[type, dict[str, type]] = {
+    Experiment: {"experiment": Experiment},
+    Task: {"task": Task},
+    Bonus: dict(BONUSES),
+    PPO: {"ppo": PPO},
+    Mix: {"mix": Mix},
+}
+"""What a part may be, and ours of that kind by their short names. A single one is the default and goes unnamed."""
 
 
-def to_dict(value: Any) -> Any:
-    """Nested dictionaries of numbers, strings and booleans; a bonus carries its registered name."""
-    if isinstance(value, tuple):
-        return [to_dict(part) for part in value]
-    if not is_dataclass(value):
-        return value
-    data = {f.name: to_dict(getattr(value, f.name)) for f in fields(value)}
-    return {"name": _registered(value), **data} if isinstance(value, Bonus) else data
+# Names -----------------------------------------------------------------------------------------------------------
 
 
-def from_dict(data: dict[str, Any]) -> Experiment:
-    """The experiment that ``to_dict`` was given; unknown or ill-typed fields are refused by name."""
-    return _build(Experiment, data, "")
-
-
-def bonus_name(bonus: Bonus) -> str:
-    """Its registered name, or the expression of names that makes a mixture."""
+def bonus_name(bonus: Any) -> str:
+    """The short name of one of ours, module:Class of another, or the expression of such names that makes a mixture."""
     if not isinstance(bonus, Mixture):
-        return _registered(bonus)
+        return _class_name(bonus)
     weights = ["" if term.weight == 1 else f"{term.weight:g}*" for term in bonus.terms]
-    terms = ["*".join(map(_registered, term.factors)) for term in bonus.terms]
+    terms = ["*".join(map(_class_name, term.factors)) for term in bonus.terms]
     return " + ".join(weight + term for weight, term in zip(weights, terms, strict=True))
 
 
-def _registered(bonus: Bonus) -> str:
-    return next(name for name, kind in BONUSES.items() if type(bonus) is kind)
+def _class_name(part: Any) -> str:
+    if isinstance(part, Unavailable):
+        return part.name
+    kind = part.make if isinstance(part, Factory) else type(part)
+    for ours in PARTS.values():
+        for name, known in ours.items():
+            if kind is known:
+                return name
+    return plugins.label(kind)
 
 
-def find_bonus(name: str) -> type[Bonus]:
-    if name not in BONUSES:
-        raise unknown("bonus", name, BONUSES, "See `etd list`.")
-    return BONUSES[name]
+def settings(part: Any) -> list[tuple[str, Any]]:
+    """The fields of a part that are not at their defaults, whether its class is at hand or not."""
+    if isinstance(part, Unavailable):
+        return list(part.fields)
+    if isinstance(part, Factory):
+        return list(part.options)
+    known = fields(part) if is_dataclass(part) and not isinstance(part, type) else ()
+    return [(f.name, value) for f in known if f.init and (value := getattr(part, f.name)) != f.default]
+
+
+def _default(part: Any) -> bool:
+    """Whether a part's class goes without saying."""
+    return any(list(ours.values()) == [type(part)] for ours in PARTS.values())
+
+
+# To plain data ---------------------------------------------------------------------------------------------------
+
+
+def to_dict(value: Any) -> Any:
+    """Nested dictionaries of numbers, text and booleans. What cannot be written is put into words; ``unwritable``
+    finds it."""
+    if isinstance(value, tuple | list):
+        return [to_dict(part) for part in value]
+    if isinstance(value, Unavailable):
+        return {"class": value.name, **dict(value.fields)}
+    if isinstance(value, Factory):
+        return {"class": _class_name(value), **{name: to_dict(option) for name, option in value.options}}
+    if is_dataclass(value) and not isinstance(value, type):
+        data = {f.name: to_dict(getattr(value, f.name)) for f in fields(value) if f.init}
+        return data if _default(value) else {"class": _class_name(value), **data}
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if _is_plain(value) else {"unwritable": repr(value)[:200]}
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def unwritable(experiment: Experiment) -> list[str]:
+    """Everything in an experiment that no file can bring back, in words; empty if all of it can be written down."""
+    return [words for path, value in _walk(experiment, "") if (words := _why_unwritable(path, value))]
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every part and every single value, with its path."""
+    yield path, value
+    if isinstance(value, Factory):
+        for name, option in value.options:
+            yield from _walk(option, f"{path}.{name}")
+    elif is_dataclass(value) and not isinstance(value, type):
+        for f in fields(value):
+            if f.init:
+                yield from _walk(getattr(value, f.name), f"{path}.{f.name}".lstrip("."))
+    elif isinstance(value, tuple | list):
+        for index, part in enumerate(value):
+            yield from _walk(part, f"{path}.{index}")
+
+
+def _why_unwritable(path: str, value: Any) -> str:
+    if isinstance(value, Factory) or (is_dataclass(value) and not isinstance(value, type)):
+        kind = value.make if isinstance(value, Factory) else type(value)
+        if plugins.name_of(kind) is None:
+            return f"{path} is {plugins.label(kind)}, which is not in a module that can be imported"
+        return ""
+    if isinstance(value, tuple | list | np.generic) or _is_plain(value):
+        return ""
+    return f"{path} is of the type {type(value).__name__}, which run.json cannot hold"
+
+
+def sources(experiment: Experiment) -> dict[str, dict[str, str]]:
+    """The modules outside etd that an experiment's parts come from, with their package and version where known."""
+    found = {}
+    for _, value in _walk(experiment, ""):
+        kind = value.make if isinstance(value, Factory) else type(value)
+        if isinstance(value, Factory) or is_dataclass(value):
+            module = str(getattr(kind, "__module__", ""))
+            if module.partition(".")[0] != "etd":
+                found[module] = plugins.package_of(module)
+    return found
+
+
+# From plain data -------------------------------------------------------------------------------------------------
+
+
+def from_dict(data: Any) -> Experiment:
+    """The experiment that ``to_dict`` was given; unknown or ill-typed fields are refused by name. A part whose class
+    is not at hand, or may not be imported, is ``Unavailable``."""
+    return _build(Experiment, data, "")
+
+
+def unavailable(experiment: Experiment) -> list[Unavailable]:
+    """The parts that keep a run from being trained or played."""
+    return [value for _, value in _walk(experiment, "") if isinstance(value, Unavailable)]
+
+
+def _build(slot: type, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise UserError(f"{where.rstrip('.') or 'the experiment'} should be a group of fields, not {data!r}.")
+    data = dict(data)
+    ours = PARTS.get(slot, {slot.__name__: slot})
+    name = data.pop("class", next(iter(ours)) if len(ours) == 1 else None)
+    if not isinstance(name, str):
+        raise UserError(f"{where}class should name a {slot.__name__}, not be {name!r}.")
+    try:
+        kind = find_class(slot, name, plugins.recall)
+    except UserError as error:
+        if not plugins.is_name(name):
+            raise
+        return Unavailable(name, tuple((key, _frozen(value)) for key, value in data.items()), str(error))
+    return _construct(kind, data, where)
+
+
+def _construct(kind: type, data: dict[str, Any], where: str) -> Any:
+    hints = _hints(kind)
+    known = {f.name for f in fields(kind) if f.init}
+    values = {}
+    for name, value in data.items():
+        if name not in known:
+            raise unknown("field", f"{where}{name}", known, f"{kind.__name__} has {', '.join(sorted(known))}.")
+        if issubclass(kind, Task) and name == "custom":
+            values[name] = _custom(value, f"{where}{name}.")
+        else:
+            values[name] = _value(hints.get(name, Any), value, f"{where}{name}")
+    return kind(**values)
+
+
+def _custom(data: Any, where: str) -> Any:
+    """An environment of the user's own."""
+    if data is None:
+        return None
+    if not isinstance(data, dict) or not isinstance(data.get("class"), str):
+        raise UserError(f"{where.rstrip('.')} should be a group of fields with a class, not {data!r}.")
+    data = dict(data)
+    name = data.pop("class")
+    options = tuple((key, _frozen(value)) for key, value in data.items())
+    try:
+        kind = plugins.recall(name)
+    except UserError as error:
+        return Unavailable(name, options, str(error))
+    if custom.is_gymnasium(kind) or inspect.isroutine(kind):
+        return Factory(kind, options)
+    if not custom.may_be_built(kind):
+        raise UserError(f"{name} is not an environment: neither a dataclass with reset and step nor Gymnasium's.")
+    return _construct(kind, data, where)
+
+
+def _value(hint: Any, value: Any, path: str) -> Any:
+    slot = _part_hint(hint)
+    if slot is not None and isinstance(value, dict):
+        return _build(slot, value, f"{path}.")
+    if get_origin(hint) is tuple and isinstance(value, list | tuple):
+        inner = get_args(hint)
+        kinds = [inner[0]] * len(value) if len(inner) == 2 and inner[1] is ... else list(inner)
+        if len(kinds) != len(value):
+            raise UserError(f"{path} takes {len(kinds)} values, not {len(value)}.")
+        return tuple(_value(kind, part, f"{path}.{k}") for k, (kind, part) in enumerate(zip(kinds, value, strict=True)))
+    return _typed(hint, value, path)
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, so that what holds them can be hashed."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    """A class's annotations. One that cannot be resolved, as an import for type checkers alone, says nothing."""
+    try:
+        return get_type_hints(kind)
+    except Exception:
+        return {}
+
+
+def _part_hint(hint: Any) -> type | None:
+    """The dataclass that a field holds, if it holds one, be it optional."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return next((one for one in options if isinstance(one, type) and is_dataclass(one)), None)
+
+
+def find_class(slot: type, name: str, load: Callable[[str], Any] = plugins.load) -> type:
+    """The class of a part by name: one of ours, one that an installed package offers, or module:Class."""
+    return plugins.find(slot, PARTS.get(slot, {slot.__name__: slot}), name, load)
+
+
+# Overrides -------------------------------------------------------------------------------------------------------
 
 
 def override(experiment: Experiment, assignment: str) -> Experiment:
-    """Apply one ``path=value``, such as ``bonus.learning_rate=1e-4``."""
+    """Apply one ``path=value``, such as ``bonus.learning_rate=1e-4`` or ``ppo=my_module:MyPPO``."""
     path, equals, text = assignment.partition("=")
     if not equals:
         raise UserError(f"{assignment!r} is not an assignment. Write --set path=value, as in bonus.learning_rate=1e-4.")
-    return _assign(experiment, path.strip().split("."), text.strip(), path.strip())
+    return assign(experiment, path.strip(), text.strip())
 
 
-def _assign(target: Any, path: list[str], text: str, whole: str) -> Any:
+def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
+    """Set the field at ``path``; text is read as its type asks."""
+    return _assign(experiment, path.split("."), value, path)
+
+
+def _assign(target: Any, path: list[str], value: Any, whole: str) -> Any:
     head, *rest = path
     if isinstance(target, tuple):
         if not (head.isdigit() and int(head) < len(target) and rest):
             raise UserError(f"{whole!r}: number one of the {len(target)} parts and a field, as in terms.0.weight=2.")
         k = int(head)
-        return (*target[:k], _assign(target[k], rest, text, whole), *target[k + 1 :])
+        return (*target[:k], _assign(target[k], rest, value, whole), *target[k + 1 :])
+    if isinstance(target, Factory):
+        return _assign_option(target, head, rest, value, whole)
     if not is_dataclass(target) or isinstance(target, type):
         raise UserError(f"{whole!r} goes too deep: {whole.rsplit('.', len(path))[0]!r} is a single value.")
-    hints = get_type_hints(type(target))
-    known = [f.name for f in fields(target)]
+    known = [f.name for f in fields(target) if f.init]
+    if isinstance(target, Task) and target.custom is not None and head not in known:
+        return replace(target, custom=_assign(target.custom, path, value, whole))  # a field of the user's environment
     if head not in known:
         where = f" of {whole.rsplit('.', 1)[0]!r}" if "." in whole else ""
         raise unknown("field", head, known, f"The fields{where} are {', '.join(known)}.")
+    old = getattr(target, head)
     if rest:
-        return replace(target, **{head: _assign(getattr(target, head), rest, text, whole)})
-    if is_dataclass(getattr(target, head)):
-        inner = ", ".join(f.name for f in fields(getattr(target, head)))
+        return replace(target, **{head: _assign(old, rest, value, whole)})
+    return replace(target, **{head: _assigned(_hints(type(target)).get(head, Any), old, value, whole)})
+
+
+def _assigned(hint: Any, old: Any, value: Any, whole: str) -> Any:
+    slot = _part_hint(hint)
+    if slot is Task:
+        return replace(Task.of(value), **_looks(old))
+    if slot is not None and slot in PARTS:
+        return plugins.instance(slot, PARTS[slot], value, old)
+    if slot is not None and is_dataclass(old):
+        inner = ", ".join(f.name for f in fields(old))
         raise UserError(f"{whole!r} is a group of fields ({inner}). Set one of them, as in {whole}.NAME=value.")
-    return replace(target, **{head: _typed(hints[head], _parse(text), whole)})
+    if isinstance(value, str) and not _takes_text(hint):
+        value = _parse(value)
+    return _value(hint, value, whole)
+
+
+def _looks(task: Task) -> dict[str, Any]:
+    """How an environment is seen, whichever it is."""
+    return {"noise": task.noise}
+
+
+def _assign_option(factory: Factory, name: str, rest: list[str], value: Any, whole: str) -> Factory:
+    """Set an argument that a Gymnasium environment is made with; its type is its annotation's or its default's."""
+    if rest:
+        raise UserError(f"{whole!r} goes too deep: {whole.rsplit('.', len(rest))[0]!r} is a single value.")
+    known = factory.parameters()
+    if not factory.accepts(name):
+        raise unknown("argument", name, known, f"{plugins.label(factory.make)} takes {', '.join(known) or 'none'}.")
+    parameter = known.get(name)
+    hint = _hints(factory.make if inspect.isroutine(factory.make) else factory.make.__init__).get(name, Any)
+    if hint is Any and parameter is not None and isinstance(parameter.default, bool | int | float | str):
+        hint = type(parameter.default)
+    value = _parse(value) if isinstance(value, str) and not _takes_text(hint) else value
+    return replace(factory, options=tuple({**dict(factory.options), name: _value(hint, value, whole)}.items()))
+
+
+def _takes_text(hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(map(_takes_text, get_args(hint)))
+    return hint is str or (get_origin(hint) is Literal and all(isinstance(one, str) for one in get_args(hint)))
 
 
 def _parse(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {"true": True, "false": False, "none": None}.get(text.lower(), text)
-
-
-def _build(kind: Any, data: Any, where: str) -> Any:
-    if not isinstance(data, dict):
-        raise UserError(f"{where or 'the experiment'} should be a group of fields, not {data!r}.")
-    data = dict(data)
-    if kind is Bonus:
-        kind = find_bonus(data.pop("name", "?"))
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    for name in data:
-        if name not in known:
-            raise unknown("field", f"{where}{name}", known, f"{kind.__name__} has {', '.join(sorted(known))}.")
-    values = {}
-    for name, value in data.items():
-        hint, path = hints[name], f"{where}{name}"
-        values[name] = _value(hint, value, path)
-    return kind(**values)
-
-
-def _value(hint: Any, value: Any, path: str) -> Any:
-    if is_dataclass(hint):
-        return _build(hint, value, f"{path}.")
-    if get_origin(hint) is tuple:
-        return tuple(_value(get_args(hint)[0], part, f"{path}.{k}") for k, part in enumerate(value))
-    return _typed(hint, value, path)
 
 
 def _typed(hint: Any, value: Any, where: str) -> Any:
@@ -117,99 +337,86 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
         if value not in get_args(hint):
             raise UserError(f"{where} cannot be {value!r}; it is one of {', '.join(map(repr, get_args(hint)))}.")
         return value
-    if origin in (Union, UnionType):
-        if value is None and type(None) in get_args(hint):
+    if origin in (Union, types.UnionType):
+        if type(None) in get_args(hint) and value in (None, "None"):
             return None
-        return _typed(next(option for option in get_args(hint) if option is not type(None)), value, where)
+        options = [option for option in get_args(hint) if option is not type(None)]
+        for option in options[:-1]:
+            try:
+                return _typed(option, value, where)
+            except UserError:
+                continue
+        return _typed(options[-1], value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
+    if hint not in _NAMES:  # a type of the user's own, whose meaning only their class knows
+        return _frozen(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
-        raise UserError(f"{where} takes {_NAMES.get(hint, hint.__name__)}, not {value!r}.")
+        raise UserError(f"{where} takes {_NAMES[hint]}, not {value!r}.")
     return value
 
 
-_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
-_Range = tuple[str, Callable[[Any], bool]]
-_POSITIVE: _Range = ("greater than 0", lambda v: v > 0)
-_NOT_NEGATIVE: _Range = ("0 or more", lambda v: v >= 0)
-_FRACTION: _Range = ("between 0 and 1", lambda v: 0 <= v <= 1)
-_RANGES: dict[str, _Range] = {
-    "learning_rate": _POSITIVE,
-    "epochs": _POSITIVE,
-    "minibatch": ("2 or more", lambda v: v >= 2),
-    "max_grad_norm": _POSITIVE,
-    "features": _POSITIVE,
-    "latent": _POSITIVE,
-    "embedding": ("even and greater than 0", lambda v: v > 0 and v % 2 == 0),
-    "discount": _FRACTION,
-    "gae_lambda": _FRACTION,
-    "momentum": ("at least 0 and below 1", lambda v: 0 <= v < 1),
-    "clip": _POSITIVE,
-    "value_clip": _NOT_NEGATIVE,
-    "entropy_coef": _NOT_NEGATIVE,
-    "intrinsic": _NOT_NEGATIVE,
-    "extrinsic": _NOT_NEGATIVE,
-    "noise": _NOT_NEGATIVE,
-    "ridge": _POSITIVE,
-    "queue": _POSITIVE,
-    "capacity": _POSITIVE,
-    "neighbours": _POSITIVE,
-    "near": _POSITIVE,
-    "far": _POSITIVE,
-    "kernel": _POSITIVE,
-    "percentile": ("between 0 and 100", lambda v: 0 <= v <= 100),
-    "fraction": _NOT_NEGATIVE,
-    "forward": _NOT_NEGATIVE,
-    "inverse": _NOT_NEGATIVE,
-    "terms": ("at least one", lambda v: len(v) > 0),
-    "steps": _POSITIVE,
-    "num_envs": _POSITIVE,
-    "rollout_steps": _POSITIVE,
-    "seeds": _POSITIVE,
-    "seed": _NOT_NEGATIVE,
-}
-"""By field name, wherever the field stands."""
+
+# Checks ----------------------------------------------------------------------------------------------------------
 
 
 def check(experiment: Experiment) -> Experiment:
     """Refuse values out of range or that do not fit together; make the environment once, so that a wrong id is said
     now."""
+    for one in unavailable(experiment):
+        raise UserError(one.why)
     _check_ranges(experiment, "")
+    _check_hash(experiment)
+    if experiment.env.custom is not None and experiment.env.host() is None:
+        custom.verify(experiment.env.make())
     spec = experiment.env.spec
     reason = experiment.bonus.refusal(spec)
     if reason:
         raise UserError(f"{bonus_name(experiment.bonus)} cannot serve {spec.name}: {reason}")
     batch = experiment.steps_per_iteration
     for where, part in [("ppo", experiment.ppo), *_bonuses(experiment.bonus, "bonus")]:
-        size = getattr(part, "minibatch", batch)
-        if batch % size:
+        if not isinstance(part, PPO | LearnedBonus):
+            continue
+        if batch % part.minibatch:
             raise UserError(
-                f"{where}.minibatch = {size} does not divide num_envs x rollout_steps = {experiment.num_envs} x "
-                f"{experiment.rollout_steps} = {batch}. Choose a divisor, such as {_divisor(batch, size)}."
+                f"{where}.minibatch = {part.minibatch} does not divide num_envs x rollout_steps = "
+                f"{experiment.num_envs} x {experiment.rollout_steps} = {batch}. Choose a divisor, such as "
+                f"{_divisor(batch, part.minibatch)}."
             )
-        width = getattr(part, "features", None)
-        if isinstance(part, LearnedBonus) and "features" in part.needs and width != experiment.ppo.features:
+        if isinstance(part, LearnedBonus) and "features" in part.needs and part.features != experiment.ppo.features:
             raise UserError(
-                f"{where} reads the policy's embedding, so {where}.features = {width} must equal ppo.features = "
-                f"{experiment.ppo.features}; or set {where}.source=own."
+                f"{where} reads the policy's embedding, so {where}.features = {part.features} must equal ppo.features "
+                f"= {experiment.ppo.features}; or set {where}.source=own."
             )
     return experiment
+
+
+def _check_hash(experiment: Experiment) -> None:
+    """Compiled functions are found by their experiment."""
+    for path, value in _walk(experiment, ""):
+        if not is_dataclass(value) and not isinstance(value, tuple):
+            try:
+                hash(value)
+            except TypeError as error:
+                raise UserError(
+                    f"{path} is a {type(value).__name__}, which cannot be hashed; a field of a part holds numbers, "
+                    "text, tuples or frozen dataclasses."
+                ) from error
 
 
 def _check_ranges(value: Any, where: str) -> None:
     for f in fields(value):
         inner, path = getattr(value, f.name), f"{where}{f.name}"
-        if is_dataclass(inner):
-            _check_ranges(inner, f"{path}.")
-        elif f.name in _RANGES and not _RANGES[f.name][1](inner):
-            raise UserError(f"{path} = {inner} is out of range: it must be {_RANGES[f.name][0]}.")
-        elif isinstance(inner, tuple):
-            for k, part in enumerate(inner):
-                if is_dataclass(part):
-                    _check_ranges(part, f"{path}.{k}.")
+        limits = f.metadata.get("limits")
+        if limits is not None and not limits.allow(inner):
+            raise UserError(f"{path} = {inner} is out of range: it must be {limits}.")
+        for index, part in enumerate(inner if isinstance(inner, tuple) else (inner,)):
+            if is_dataclass(part) and not isinstance(part, type | Factory):
+                _check_ranges(part, f"{path}.{index}." if isinstance(inner, tuple) else f"{path}.")
 
 
 def _bonuses(bonus: Bonus, where: str) -> list[tuple[str, Bonus]]:

@@ -15,8 +15,7 @@ from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.envs.host.env import HostEnv
 from etd.lab.runs import session
-from etd.train import host
-from etd.train import compiled
+from etd.train import compiled, host
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
 from etd.train.ledger import score

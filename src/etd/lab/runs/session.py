@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +19,13 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from etd.core.errors import UserError
 from etd.core.types import Metrics
+from etd.envs.families import title
 from etd.envs.host.pool import WorkerError
-from etd.train import presets
-from etd.lab.runs.config import bonus_name, check, override
+from etd.lab.runs.config import assign, bonus_name, check, unwritable
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.sinks import Sink, open_sinks
 from etd.lab.runs.store import Run, claim
-from etd.train import compiled
+from etd.train import compiled, presets
 from etd.train.experiment import Experiment
 from etd.train.host import advancing
 from etd.train.learn import TrainState
@@ -34,9 +35,11 @@ SAVE_EVERY = float(os.environ.get("ETD_SAVE_EVERY", "120"))
 
 
 def train(
-    env: str = "MiniGrid-DoorKey-8x8-v0",
-    bonus: str = "etd",
+    env: Any = None,
+    bonus: Any = None,
     *,
+    ppo: Any = None,
+    mix: Any = None,
     experiment: Experiment | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -49,21 +52,34 @@ def train(
 ) -> Run:
     """Train and return the finished Run.
 
-    Either name an environment and a bonus, which take the paper's settings, or pass an ``experiment``. ``fields``
-    override its fields by path: ``{"steps": 200_000, "ppo.entropy_coef": 1e-2}``; those without a dot may be keywords.
+    ``env`` is an id, ``module:Class``, a DeviceEnv, a Gymnasium class or a function that makes one; ``bonus`` a name,
+    an expression such as "etd + 0.5*rnd", a Bonus or its class; ``ppo`` and ``mix`` an object or a class. What is
+    passed is what is trained: an object as it is, a name or a class with the paper's settings for this environment and
+    bonus. Or pass a whole ``experiment``. ``fields`` override its fields by path: ``{"ppo.entropy_coef": 1e-2}``; those
+    without a dot may be keywords (``steps=200_000``).
+
     ``until`` stops early once every seed's mean return over 100 episodes reaches it, ``deadline`` at that time on
     ``time.time()``'s clock; both leave a checkpoint. ``sinks`` are further places for the metrics: "tensorboard",
     "wandb".
+
+    >>> run = train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
+    ...             fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
+    >>> run.metrics()["step"]
+    array([64.])
     """
     if experiment is None:
-        experiment = presets.choose(env, bonus)
-    for name, value in {**keywords, **(fields or {})}.items():
-        experiment = override(experiment, f"{name}={value}")
+        experiment = presets.choose(env or "MiniGrid-DoorKey-8x8-v0", "etd" if bonus is None else bonus)
+    elif env is not None or bonus is not None:
+        raise UserError("Pass an experiment, or an environment and a bonus, not both.")
+    for name, value in {"ppo": ppo, "mix": mix, **keywords, **(fields or {})}.items():
+        if value is not None or name not in ("ppo", "mix"):
+            experiment = assign(experiment, name, value)
     experiment = check(experiment)
     path = Path(out) if out else _free_name(experiment)
+    news = [f"Only this process can resume this run: {words}." for words in unwritable(experiment)[:1]]
     with claim(path):
         run = Run.create(path, experiment, overwrite)
-        return _advance(run, compiled.make_init(experiment), 0, [], _End(until, deadline), sinks, quiet)
+        return _advance(run, compiled.make_init(experiment), 0, news, _End(until, deadline), sinks, quiet)
 
 
 def resume(
@@ -82,6 +98,7 @@ def resume(
     """
     run = Run.open(Path(path))
     refuse_copy(run)
+    run.require()
     with claim(run.path):
         if steps is not None:
             run.extend(check(replace(run.experiment, steps=steps)))
@@ -102,18 +119,22 @@ def refuse_copy(run: Run) -> None:
 def load(path: str | Path) -> tuple[Run, TrainState]:
     """A run and its newest sound state."""
     run = Run.open(Path(path))
-    return run, run.load(compiled.shapes(run.experiment))[0]
+    return run, run.load(compiled.shapes(run.require()))[0]
 
 
 def _free_name(experiment: Experiment) -> Path:
     """runs/ENV-BONUS, with a number behind it if taken."""
-    bonus = bonus_name(experiment.bonus).replace(" ", "").replace("*", "x")
-    stem = Path("runs") / f"{experiment.env.id.removeprefix('MiniGrid-').replace('/', '-')}-{bonus}"
+    stem = Path("runs") / safe_name(f"{title(experiment.env.id)}-{bonus_name(experiment.bonus)}")
     path, number = stem, 1
     while path.exists():
         number += 1
         path = stem.with_name(f"{stem.name}-{number}")
     return path
+
+
+def safe_name(text: str) -> str:
+    """A name for a file or folder on every system."""
+    return re.sub(r"[^\w.+=-]+", "-", text.replace(" ", "").replace("*", "x")).strip("-.") or "run"
 
 
 @dataclass(frozen=True)

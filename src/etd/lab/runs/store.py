@@ -29,10 +29,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import etd
 from etd.core.errors import UserError
 from etd.core.types import PyTree
-from etd.lab.runs.config import from_dict, to_dict
+from etd.core.version import __version__
+from etd.lab.runs.config import from_dict, sources, to_dict, unavailable, unwritable
 from etd.lab.runs.migrate import FORMAT, older_name, upgrade
 from etd.train.experiment import Experiment
 
@@ -74,13 +74,17 @@ def _make(path: Path) -> None:
         raise UserError(f"{path} cannot be made: a file is in its way. Choose another --out.") from error
 
 
-class Run:
-    """An existing run directory."""
+_live: dict[Path, Experiment] = {}
+"""Experiments of runs begun by this process that no file could bring back."""
 
-    def __init__(self, path: Path, record: dict[str, Any]):
+
+class Run:
+    """An existing run directory: what was trained (``experiment``), how it went (``metrics()``), and its states."""
+
+    def __init__(self, path: Path, record: dict[str, Any], experiment: Experiment | None = None):
         self.path = path
         self.record = record
-        self.experiment: Experiment = from_dict(record["experiment"])
+        self.experiment: Experiment = experiment or _live.get(path.resolve()) or from_dict(record.get("experiment"))
         self.stopped = False
         """Ctrl-C or SIGTERM ended the training that gave this object"""
 
@@ -88,7 +92,10 @@ class Run:
     def create(cls, path: Path, experiment: Experiment, overwrite: bool = False) -> Run:
         """A fresh directory. An existing run is refused, unless it may be overwritten; what a process killed before it
         wrote the record has left is none."""
-        run = cls(path, {"format": FORMAT, "experiment": to_dict(experiment), **_surroundings()})
+        record = {"format": FORMAT, "experiment": to_dict(experiment), "sources": sources(experiment)}
+        if lost := unwritable(experiment):
+            record["unwritable"] = lost
+        run = cls(path, {**record, **_surroundings()}, experiment)
         old = [path / "run.json", run.metrics_file, *run.checkpoints()]
         if any(file.exists() for file in old) and not overwrite:
             raise UserError(
@@ -99,6 +106,9 @@ class Run:
         for file in old[1:]:
             file.unlink(missing_ok=True)
         run._write_record()
+        _live.pop(path.resolve(), None)
+        if lost:
+            _live[path.resolve()] = experiment
         return run
 
     @classmethod
@@ -116,9 +126,21 @@ class Run:
         if version > FORMAT:
             raise UserError(
                 f"{path} was written by a newer etd ({record.get('versions', {}).get('etd', '?')}); this is "
-                f"{etd.__version__}. Upgrade with `pip install --upgrade etd`."
+                f"{__version__}. Upgrade with `pip install --upgrade etd`."
             )
         return cls(path, upgrade(record))
+
+    def require(self) -> Experiment:
+        """The experiment with every part at hand, or a sentence on what is missing."""
+        missing = unavailable(self.experiment)
+        if missing and (lost := self.record.get("unwritable")):
+            raise UserError(
+                f"{self.path} can be resumed, evaluated or filmed only by the process that began it: {lost[0]}. Define "
+                "it in a module of its own, and a new run can be opened anywhere."
+            )
+        for one in missing:
+            raise UserError(one.why)
+        return self.experiment
 
     def extend(self, experiment: Experiment) -> None:
         """Give the run a new end: all but the experiment's steps stays."""
@@ -221,10 +243,21 @@ class Run:
         for file in self.checkpoints():
             try:
                 return _restore(file, like), int(file.stem), complaints
+            except MismatchError as error:
+                raise UserError(self._mismatch(file, str(error))) from error
             except _DAMAGE as error:
                 complaints.append(f"Checkpoint {file.name} is damaged ({error}); trying the one before it.")
         tried = f" ({' '.join(complaints)})" if complaints else ""
-        raise UserError(f"{self.path} has no checkpoint that can be read{tried}. Start it anew with --overwrite.")
+        raise UserError(f"{self.path} has no checkpoint that can be read{tried}. Start it anew under another --out.")
+
+    def _mismatch(self, file: Path, how: str) -> str:
+        made = {"etd": {"version": self.record.get("versions", {}).get("etd", "?")}, **self.record.get("sources", {})}
+        versions = ", ".join(f"{name} {known.get('version', '')}".strip() for name, known in made.items())
+        return (
+            f"Checkpoint {file.name} of {self.path} is whole but does not fit the code at hand: {how}. The network or "
+            f"the state has changed since it was written (by {versions}). Nothing was changed; resume it with the code "
+            "that it was made by, or begin another run under another --out."
+        )
 
 
 def _bare(state: PyTree) -> PyTree:
@@ -243,15 +276,27 @@ def _arrays(state: PyTree) -> Iterator[tuple[str, Any]]:
         yield jax.tree_util.keystr(path, simple=True, separator="/"), leaf
 
 
+class MismatchError(Exception):
+    """A sound checkpoint of another network or state."""
+
+
 def _restore(file: Path, like: PyTree) -> PyTree:
     shapes = jax.eval_shape(_bare, like)
     leaves = []
     with np.load(file, allow_pickle=False) as archive:
+        there = set(archive.files)
         for name, shape in _arrays(shapes):
-            array = archive[name if name in archive else older_name(name)]
+            found = name if name in there else older_name(name)
+            if found not in there:
+                raise MismatchError(f"it has no {name}")
+            there.discard(found)
+            array = archive[found]
             if array.shape != shape.shape or array.dtype != shape.dtype:
-                raise ValueError(f"{name} is {array.dtype}{array.shape}, expected {shape.dtype}{shape.shape}")
+                has, wanted = (f"{one.dtype}{list(one.shape)}" for one in (array, shape))
+                raise MismatchError(f"{name} is {has} there and {wanted} here")
             leaves.append(array)
+        if there:
+            raise MismatchError(f"it has {min(there)}, for which there is no place here")
 
     def dress(leaf: Any, array: np.ndarray) -> Any:
         return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
@@ -261,7 +306,7 @@ def _restore(file: Path, like: PyTree) -> PyTree:
 
 def _surroundings() -> dict[str, Any]:
     names = ("jax", "jaxlib", "flax", "optax", "numpy")
-    versions = {"etd": etd.__version__, "python": platform.python_version()}
+    versions = {"etd": __version__, "python": platform.python_version()}
     versions |= {name: metadata.version(name) for name in names}
     device = jax.devices()[0]
     return {"versions": versions, "device": {"kind": device.device_kind, "platform": device.platform}}

@@ -1,0 +1,158 @@
+"""``etd bench training | env | bonus | host | parity``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+from etd.cli.options import Import, OptionalPath, Set
+
+
+def bench() -> None:
+    """Speed here, or MiniGrid against Farama's: etd bench training | env | bonus | host | parity."""
+
+
+def training(
+    run: tyro.conf.Positional[Path | None] = None,
+    env: str = "MiniGrid-DoorKey-8x8-v0",
+    bonus: str = "etd",
+    seeds: int = 1,
+    repeats: int = 3,
+    out: Path = Path("bench-training.json"),
+    set_: Set = (),
+    import_: Import = (),
+) -> None:
+    """Compile time, steps per second and the parts that make them up.
+
+    For example:
+
+        etd bench training --seeds 32 --set precision=tensorfloat32
+        etd bench training runs/DoorKey-8x8-v0-etd
+
+    Args:
+        run: a run's directory, in place of env and bonus.
+        env: an id from `etd list environments`, or module:Class.
+        bonus: a name from `etd list bonuses`, or module:Class.
+        seeds: how many agents to train together.
+        repeats: iterations to time; the median counts.
+        out: where the numbers go, as JSON.
+        set_: override fields, as in `etd train`.
+        import_: modules of your own to import first.
+    """
+    from etd.core import plugins
+    from etd.lab.bench import training
+    from etd.lab.runs.config import check, override
+    from etd.lab.runs.store import Run
+    from etd.train import presets
+
+    plugins.trust(import_)
+    experiment = replace(Run.open(run).require() if run else presets.choose(env, bonus), seeds=seeds)
+    for assignment in set_:
+        experiment = override(experiment, assignment)
+    console = Console(highlight=False)
+    with console.status("compiling and timing; a few minutes on a CPU"):
+        result = training.training(check(experiment), repeats)
+    console.print(training.table(result))
+    _write(result, out)
+
+
+def env(env: str = "MiniGrid-DoorKey-8x8-v0", out: Path = Path("bench-env.json")) -> None:
+    """Steps per second of an environment on the device at many batch sizes, and a plot.
+
+    For example:
+
+        etd bench env --env MiniGrid-ObstructedMaze-Full-v1
+
+    Args:
+        env: an id from `etd list environments`, or module:Class.
+        out: where the numbers go, as JSON; the plot lies beside it.
+    """
+    from etd.lab.bench import training
+
+    _write(training.environment(env, out.with_suffix(".png")), out)
+
+
+def bonus(
+    env: str = "MiniGrid-DoorKey-8x8-v0",
+    seeds: int = 1,
+    repeats: int = 3,
+    out: Path = Path("bench-bonus.json"),
+) -> None:
+    """What every bonus costs beside plain PPO.
+
+    For example:
+
+        etd bench bonus --env MiniGrid-ObstructedMaze-Full-v1
+
+    Args:
+        env: an id from `etd list environments`, or module:Class.
+        seeds: how many agents to train together.
+        repeats: iterations to time; the median counts.
+        out: where the numbers go, as JSON.
+    """
+    from etd.bonuses import BONUSES
+    from etd.lab.bench import training
+
+    _write(training.bonuses(env, [name for name in BONUSES if name != "mixture"], seeds, repeats), out)
+
+
+def host(
+    env: str | None = None,
+    bonus: str = "etd",
+    repeats: int = 3,
+    out: Path = Path("bench-host.json"),
+    set_: Set = (),
+    import_: Import = (),
+) -> None:
+    """Steps per second of environments on the host: one alone, a pool of them, and in training.
+
+    For example:
+
+        etd bench host --env Crafter-v0 --bonus none
+
+    Args:
+        env: an id from `etd list environments`, or module:Class; if not given, one of every family that is installed.
+        bonus: a name from `etd list bonuses`, or module:Class.
+        repeats: iterations to time; their sum counts.
+        out: where the numbers go, as JSON.
+        set_: override fields, as in `etd train`.
+        import_: modules of your own to import first.
+    """
+    from etd.core import plugins
+    from etd.lab.bench import host
+
+    plugins.trust(import_)
+    _write(host.run([env] if env else host.installed(), bonus, repeats, set_), out)
+
+
+def parity(steps: int = 1_000_000, out: OptionalPath = None) -> None:
+    """Compare MiniGrid with Farama's, step by step over all levels; exit status 1 where they differ.
+
+    For example:
+
+        etd bench parity --steps 100_000
+
+    Args:
+        steps: how many steps to compare.
+        out: where the numbers go, as JSON; bench-parity.json if not given.
+    """
+    from etd.lab.bench import training
+
+    result = training.parity(steps)
+    _write(result, out or Path("bench-parity.json"))
+    if result["mismatches"]:
+        sys.exit(1)
+
+
+def _write(result: dict[str, Any], out: Path) -> None:
+    out.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"Written to {out}")
+
+
+BENCHMARKS: dict[str, Any] = {"training": training, "env": env, "bonus": bonus, "host": host, "parity": parity}

@@ -1,0 +1,140 @@
+"""``etd list`` and ``etd show``: what there is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from etd.cli.options import Import, Set
+
+
+def list_(what: tyro.conf.Positional[str] = "all") -> None:
+    """What there is: families of environments, bonuses, networks; on demand every environment and preset.
+
+    For example:
+
+        etd list
+        etd list environments
+        etd list presets
+
+    Args:
+        what: families, environments, bonuses, cells, presets, figures or all; all leaves environments and presets out.
+    """
+    from etd.core.errors import unknown
+
+    sections: dict[str, Callable[[], Sequence[tuple[str, ...]]]] = {
+        "families": _families,
+        "bonuses": _bonuses,
+        "cells": _cells,
+        "environments": _environments,
+        "presets": _presets,
+        "figures": _figures,
+    }
+    if what != "all" and what not in sections:
+        raise unknown("list of", what, sections, f"Ask for {', '.join(sections)} or all.")
+    shown = ["families", "bonuses", "cells"] if what == "all" else [what]
+    console = Console()
+    for title in shown:
+        table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2))
+        for row in sections[title]():
+            table.add_row(*row)
+        console.print(table)
+    if what == "all":
+        console.print(
+            "More: etd list environments | presets | figures. One of your own is module:Class, as in\n"
+            "etd train --env my_module:PointMaze --bonus my_module:Impact.",
+            markup=False,
+        )
+
+
+def _families() -> list[tuple[str, str, str]]:
+    """Each family, some of its ids, and what has to be installed."""
+    from etd.envs import FAMILIES
+
+    rows = []
+    for family in FAMILIES:
+        shown = [*family.ids[:2], *([f"{family.prefix}..."] if family.prefix else [])]
+        more = f" and {len(family.ids) - 2} more" if len(family.ids) > 2 and not family.prefix else ""
+        where = "on the host" if family.on_host else "on the device"
+        needs = _install(family.extra) if family.missing() else ""
+        rows.append((family.name, ", ".join(shown) + more, f"{where} {needs}"))
+    return rows
+
+
+def _environments() -> list[tuple[str, str]]:
+    """Each id, and what there is to say of it; after a family's own, what its prefix opens."""
+    from etd.envs import FAMILIES
+
+    rows = []
+    for family in FAMILIES:
+        needs = _install(family.extra) if family.missing() else ""
+        rows += [(name, needs) for name in family.ids]
+        if family.prefix:
+            rows.append((f"{family.prefix}...", f"{family.more} {needs}"))
+    return rows
+
+
+def _bonuses() -> list[tuple[str, str]]:
+    from etd.bonuses import BONUSES
+
+    return [(name, _first_line(kind)) for name, kind in BONUSES.items()]
+
+
+def _cells() -> list[tuple[str, str]]:
+    from etd.nets.cells import CELLS
+
+    return [(name, (kind.__doc__ or "").strip().splitlines()[0]) for name, kind in CELLS.items()]
+
+
+def _presets() -> list[tuple[str, str]]:
+    from etd.envs import missing_extra
+    from etd.train.presets import PRESETS
+
+    return [
+        (name, f"{preset.env.id}, {preset.steps:,} steps {_install(missing_extra(preset.env.id))}")
+        for name, preset in PRESETS.items()
+    ]
+
+
+def _figures() -> list[tuple[str, str]]:
+    from etd.lab.paper.figures import FIGURES
+
+    return [(name, title) for name, (title, _) in FIGURES.items()]
+
+
+def _install(extra: str) -> str:
+    return f"(pip install 'etd\\[{extra}]')" if extra else ""  # escaped: rich reads brackets as markup
+
+
+def _first_line(kind: type) -> str:
+    return (sys.modules[kind.__module__].__doc__ or "").strip().splitlines()[0]
+
+
+def show(preset: tyro.conf.Positional[str], set_: Set = (), import_: Import = ()) -> None:
+    """Every field of a preset, as an experiment would run it.
+
+    For example:
+
+        etd show minigrid-etd
+        etd show obstructedmaze-etd --set ppo.entropy_coef=5e-4 --set ppo.cell=lstm
+
+    Args:
+        preset: a name from `etd list presets`.
+        set_: override fields, as in `etd train`.
+        import_: modules of your own to import first.
+    """
+    from etd.core import plugins
+    from etd.lab.runs.config import check, override, to_dict
+    from etd.train import presets
+
+    plugins.trust(import_)
+    experiment: Any = presets.find(preset)
+    for assignment in set_:
+        experiment = override(experiment, assignment)
+    print(json.dumps(to_dict(check(experiment)), indent=2))

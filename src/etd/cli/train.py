@@ -1,0 +1,121 @@
+"""``etd train``, ``resume`` and ``evaluate``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from etd.cli.options import Env, Flag, Import, Log, Name, Number, OptionalPath, Real, Set
+
+
+def train(
+    env: Env = None,
+    bonus: Name = None,
+    preset: Name = None,
+    steps: Number = None,
+    seeds: Number = None,
+    seed: Number = None,
+    out: OptionalPath = None,
+    overwrite: Flag = False,
+    until: Real = None,
+    log: Log = (),
+    set_: Set = (),
+    import_: Import = (),
+) -> None:
+    """Train agents; without a preset, with the paper's settings for this environment and bonus.
+
+    For example:
+
+        etd train --env MiniGrid-DoorKey-8x8-v0 --steps 150_000
+        etd train --preset minigrid-none --seeds 5 --out runs/ppo
+        etd train --env MiniGrid-DoorKey-16x16-v0 --set bonus.learning_rate=1e-4 --set ppo.cell=lstm
+        etd train --env my_module:PointMaze --set env.size=9 --bonus my_module:Impact --set ppo=my_module:MyPPO
+
+    Args:
+        env: an id from `etd list environments`, or module:Class.
+        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; etd if not
+            given.
+        preset: a name from `etd list presets`, in place of env and bonus.
+        steps: environment steps per seed.
+        seeds: how many agents to train together.
+        seed: the first agent's seed.
+        out: the run's directory; runs/ENV-BONUS if not given.
+        overwrite: replace a run that is there already.
+        until: stop once every seed's mean return over 100 episodes is this high.
+        log: also log to tensorboard or wandb.
+        set_: override fields, see `etd show`; a part (ppo, mix, ppo.trunk, ppo.cell, bonus.trunk) by name or
+            module:Class.
+        import_: modules of your own to import first, such as one that registers Gymnasium environments.
+    """
+    from etd.core import plugins
+    from etd.core.errors import UserError
+    from etd.lab.runs import session
+    from etd.lab.runs.config import assign, override
+    from etd.train import presets
+
+    plugins.trust(import_)
+    if preset and bonus:
+        raise UserError("A preset has its bonus. Give --preset or --bonus, not both.")
+    if preset:
+        experiment = presets.find(preset)
+        experiment = assign(experiment, "env", env) if env is not None else experiment
+    else:
+        experiment = presets.choose("MiniGrid-DoorKey-8x8-v0" if env is None else env, bonus or "etd")
+    given: dict[str, Any] = {"steps": steps, "seeds": seeds, "seed": seed}
+    experiment = replace(experiment, **{name: value for name, value in given.items() if value is not None})
+    for assignment in set_:
+        experiment = override(experiment, assignment)
+    run = session.train(experiment=experiment, out=out, overwrite=overwrite, until=until, sinks=log)
+    print(f"The run is in {run.path}. Next: etd report {run.path}, etd watch {run.path}")
+
+
+def resume(
+    run: tyro.conf.Positional[Path],
+    steps: Number = None,
+    until: Real = None,
+    log: Log = (),
+    import_: Import = (),
+) -> None:
+    """Continue a run exactly where its last checkpoint stands.
+
+    For example:
+
+        etd resume runs/DoorKey-8x8-v0-etd
+        etd resume runs/DoorKey-8x8-v0-etd --steps 1_000_000
+
+    Args:
+        run: the run's directory.
+        steps: a new end, in environment steps per seed.
+        until: stop once every seed's mean return over 100 episodes is this high.
+        log: also log to tensorboard or wandb.
+        import_: modules of your own that the run uses.
+    """
+    from etd.core import plugins
+    from etd.lab.runs import session
+
+    plugins.trust(import_)
+    done = session.resume(run, steps=steps, until=until, sinks=log)
+    print(f"The run is in {done.path}. Next: etd report {done.path}, etd watch {done.path}")
+
+
+def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: Flag = False, import_: Import = ()) -> None:
+    """Play fresh episodes with each seed's trained policy.
+
+    For example:
+
+        etd evaluate runs/DoorKey-8x8-v0-etd --episodes 500
+
+    Args:
+        run: the run's directory.
+        episodes: how many per seed.
+        greedy: take the likeliest action instead of sampling one.
+        import_: modules of your own that the run uses.
+    """
+    from etd.core import plugins
+    from etd.lab.runs import evaluate as evaluation
+
+    plugins.trust(import_)
+    evaluation.table(evaluation.evaluate(run, episodes, greedy))

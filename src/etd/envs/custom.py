@@ -1,0 +1,146 @@
+"""Environments of the user's own: a DeviceEnv, or what makes a Gymnasium environment."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from etd.core import plugins
+from etd.core.errors import UserError
+from etd.core.types import Box, Discrete, EnvSpec, Transition
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes a Gymnasium environment: its class or a function, and the arguments it is called with."""
+
+    make: Callable[..., Any]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, **more: Any) -> Any:
+        return self.make(**dict(self.options), **more)
+
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """What it can be called with, by name; without a signature, nothing is known."""
+        try:
+            return dict(inspect.signature(self.make).parameters)
+        except (TypeError, ValueError):
+            return {}
+
+    def accepts(self, name: str) -> bool:
+        known = self.parameters()
+        return name in known or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
+
+
+def is_gymnasium(thing: Any) -> bool:
+    """Whether it is a class of Gymnasium environments. Who has one has imported Gymnasium."""
+    gymnasium = sys.modules.get("gymnasium")
+    return bool(gymnasium and isinstance(thing, type) and issubclass(thing, gymnasium.Env))
+
+
+def adopt(thing: Any) -> Any:
+    """A DeviceEnv (an object, or its class with every field at its default) or a Factory, or a sentence."""
+    gymnasium = sys.modules.get("gymnasium")
+    if isinstance(thing, Factory):
+        return thing
+    if gymnasium and isinstance(thing, gymnasium.Env):
+        raise UserError(
+            f"{plugins.label(type(thing))} is one Gymnasium environment; training makes many. Pass its class, or a "
+            "function that makes one."
+        )
+    if is_gymnasium(thing) or inspect.isroutine(thing):
+        return Factory(thing)
+    if isinstance(thing, type):
+        return adopt(_default(thing))
+    lacking = [name for name in ("spec", "reset", "step") if not hasattr(thing, name)]
+    if len(lacking) == 3:
+        what = repr(thing) if isinstance(thing, str | int | float) else plugins.label(type(thing))
+        raise UserError(
+            f"{what} is not an environment. Pass an id, a DeviceEnv, a Gymnasium class or a function that makes one."
+        )
+    if lacking:
+        raise UserError(
+            f"{plugins.label(type(thing))} has no {' and no '.join(lacking)}; a DeviceEnv has spec, reset and step."
+        )
+    try:
+        hash(thing)
+    except TypeError as error:
+        raise UserError(
+            f"{plugins.label(type(thing))} cannot be hashed ({error}), so it cannot be compiled with. Make it a frozen "
+            "dataclass whose fields are numbers, text or tuples."
+        ) from error
+    return thing
+
+
+def _default(kind: type) -> Any:
+    try:
+        inspect.signature(kind).bind()
+    except TypeError as error:
+        raise UserError(
+            f"{plugins.label(kind)} cannot be made without arguments ({error}). Give its fields defaults, or pass an "
+            "object."
+        ) from error
+    except ValueError:
+        pass
+    return kind()
+
+
+def may_be_built(kind: Any) -> bool:
+    """Whether a file may have this class made: it is a dataclass with an environment's methods, or Gymnasium's."""
+    return is_gymnasium(kind) or (is_dataclass(kind) and hasattr(kind, "reset") and hasattr(kind, "step"))
+
+
+def verify(env: Any) -> None:
+    """Hold an environment's functions to its spec, by their shapes alone; a sentence on the first that differs. What
+    the user's own code raises goes through as it is."""
+    name, spec = plugins.label(type(env)), env.spec
+    if not isinstance(spec, EnvSpec):
+        raise UserError(f"{name}.spec is {type(spec).__name__}, not an etd.EnvSpec.")
+    _verify_spec(name, spec)
+    key = jax.random.key(0)
+    started = jax.eval_shape(env.reset, key)
+    if not (isinstance(started, tuple) and len(started) == 2):
+        raise UserError(f"{name}.reset must return (state, observation).")
+    state, obs = started
+    _same(f"{name}.reset's observation", obs, spec)
+    lead, kind = ((), np.int32) if isinstance(spec.action, Discrete) else ((spec.action.size,), np.float32)
+    stepped = jax.eval_shape(env.step, state, jax.ShapeDtypeStruct(lead, kind), key)
+    if not (isinstance(stepped, tuple) and len(stepped) == 2 and isinstance(stepped[1], Transition)):
+        raise UserError(f"{name}.step must return (state, etd.Transition).")
+    after, transition = stepped
+    _same(f"{name}.step's next_obs", transition.next_obs, spec)
+    for field, wanted in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
+        leaf = getattr(transition, field)
+        if leaf.shape != () or leaf.dtype != wanted:
+            raise UserError(f"{name}.step's {field} is {leaf.dtype}{list(leaf.shape)}; it must be {wanted}[].")
+    before_leaves, after_leaves = (jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), one) for one in (state, after))
+    if before_leaves != after_leaves:
+        raise UserError(
+            f"{name}.step returns a state of other shapes or types than reset's: {after_leaves} after {before_leaves}. "
+            "A compiled loop needs them equal."
+        )
+
+
+def _verify_spec(name: str, spec: EnvSpec) -> None:
+    if not isinstance(spec.action, Discrete | Box):
+        raise UserError(f"{name}.spec.action is {spec.action!r}; it must be etd.Discrete or etd.Box.")
+    if isinstance(spec.action, Discrete) and spec.action.n < 1:
+        raise UserError(f"{name} has no action to choose from: its spec says Discrete({spec.action.n}).")
+    if spec.max_steps < 1 or not 1 <= spec.shortest <= spec.max_steps:
+        raise UserError(
+            f"{name}.spec says that episodes take {spec.shortest} to {spec.max_steps} steps (shortest, max_steps). "
+            "The first must be at least 1, and not above the second."
+        )
+
+
+def _same(what: str, leaf: Any, spec: EnvSpec) -> None:
+    if tuple(leaf.shape) != tuple(spec.obs_shape) or leaf.dtype != spec.obs_dtype:
+        raise UserError(
+            f"{what} is {leaf.dtype}{list(leaf.shape)}; the spec says {spec.obs_dtype}{list(spec.obs_shape)}."
+        )

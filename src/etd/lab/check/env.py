@@ -1,0 +1,204 @@
+"""Does an environment keep its word? Random play, wherever it lives, held to its spec, in plain words."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from etd.core.keys import named
+from etd.core.types import Array, Box, Discrete, EnvSpec, Key, Transition
+from etd.envs import Task, autoreset, custom
+from etd.envs.base import DeviceEnv
+from etd.envs.host.env import HostEnv
+from etd.lab.check.finding import Finding
+
+STEPS = 512
+ENVS = 8
+HOST_ENVS = 2
+
+
+class Played(NamedTuple):
+    """Random play of N environments that begin anew where an episode ends; NumPy."""
+
+    first: np.ndarray
+    """[N, ...] first observations"""
+    obs: np.ndarray
+    """[T, N, ...] successors"""
+    reward: np.ndarray
+    """[T, N]"""
+    terminated: np.ndarray
+    """[T, N]"""
+    truncated: np.ndarray
+    """[T, N]"""
+
+
+def examine(task: Task, seed: int = 0) -> list[Finding]:
+    """Play it twice under one seed and once under another, and look at what came of it. What the environment's own code
+    raises goes through."""
+    host = task.host()
+    if host is None:
+        env = task.make()
+        custom.verify(env)  # shapes and types, before anything is compiled
+        plays = [_on_device(env, jax.random.key(one)) for one in (seed, seed, seed + 1)]
+    else:
+        plays = [_on_host(host, one) for one in (seed, seed, seed + 1)]
+    spec, (play, again, other) = task.spec, plays
+    age = ages(play)
+    lengths = age[play.terminated | play.truncated]
+    return [
+        shapes(spec, play),
+        values(spec, play),
+        deterministic(play, again),
+        varied(play, other),
+        longest(spec, age),
+        shortest(spec, lengths),
+        ends(spec, play, age),
+    ]
+
+
+def _on_device(env: DeviceEnv, key: Key) -> Played:
+    space = env.spec.action
+
+    def play(key: Key) -> tuple[Array, Transition]:
+        envs = autoreset.begin(env, key, ENVS)
+        # As many starts as steps: how short an episode can be is what is to be found out.
+        pool = autoreset.generate(env, key, envs, STEPS)
+
+        def advance(envs: autoreset.Envs, now: tuple[Array, Key]) -> tuple[autoreset.Envs, Transition]:
+            return autoreset.step(env, pool, envs, *now)
+
+        lead = (STEPS, ENVS)
+        if isinstance(space, Discrete):
+            actions = jax.random.randint(named(key, "actions"), lead, 0, space.n)
+        else:
+            actions = jax.random.uniform(named(key, "actions"), (*lead, space.size), jnp.float32, space.low, space.high)
+        keys = jax.random.split(named(key, "env"), STEPS)
+        return envs.now.obs, jax.lax.scan(advance, envs, (actions, keys))[1]
+
+    first, steps = jax.device_get(jax.jit(play)(key))
+    return Played(first, steps.next_obs, steps.reward, steps.terminated, steps.truncated)
+
+
+def _on_host(host: HostEnv, seed: int) -> Played:
+    spec, columns = host.spec, []
+    for number in range(HOST_ENVS):
+        env: Any = host.make()
+        rng = np.random.default_rng([seed, number])
+        try:
+            first = env.reset(seed=int(rng.integers(1 << 31)))[0]
+            rows = []
+            for _ in range(STEPS):
+                action = _random(spec, rng)
+                obs, reward, terminated, truncated, _ = env.step(action)
+                rows.append((np.array(obs), reward, terminated, truncated))
+                if terminated or truncated:
+                    env.reset(seed=int(rng.integers(1 << 31)))
+            columns.append((np.array(first), *(np.array(column) for column in zip(*rows, strict=True))))
+        finally:
+            env.close()
+    first, *rest = zip(*columns, strict=True)
+    return Played(np.stack(first), *(np.stack(column, 1) for column in rest))
+
+
+def _random(spec: EnvSpec, rng: np.random.Generator) -> Any:
+    if isinstance(spec.action, Box):
+        return rng.uniform(spec.action.low, spec.action.high, spec.action.size).astype(np.float32)
+    return int(rng.integers(spec.action.n))
+
+
+def ages(play: Played) -> np.ndarray:
+    """[T, N] how many steps into its episode each step is, from 1."""
+    done = play.terminated | play.truncated
+    age, rows = np.zeros(done.shape[1], int), []
+    for row in done:
+        age = age + 1
+        rows.append(age)
+        age = np.where(row, 0, age)
+    return np.stack(rows)
+
+
+# What is looked at -----------------------------------------------------------------------------------------------
+
+
+def shapes(spec: EnvSpec, play: Played) -> Finding:
+    """Observations as the spec has them."""
+    wanted = f"{spec.obs_dtype}{list(spec.obs_shape)}"
+    for what, obs, lead in (("the first observation", play.first, 1), ("an observation", play.obs, 2)):
+        seen = f"{obs.dtype}{list(obs.shape[lead:])}"
+        if seen != wanted:
+            return Finding(False, f"{what} is {seen}; the spec says {wanted}")
+    return Finding(True, f"observations are {wanted}, as the spec says")
+
+
+def values(spec: EnvSpec, play: Played) -> Finding:
+    """Finite numbers; images within their range."""
+    if not np.isfinite(play.reward).all():
+        return Finding(False, "some rewards are NaN or infinite")
+    if not (np.isfinite(play.obs).all() and np.isfinite(play.first).all()):
+        return Finding(False, "some observations have NaN or infinite entries")
+    highest = float(max(play.obs.max(initial=0), play.first.max(initial=0)))
+    if spec.kind != "vector" and highest > spec.obs_high:
+        return Finding(False, f"images reach {highest:g}; the spec says at most {spec.obs_high:g} (obs_high)")
+    return Finding(
+        True, f"observations and rewards are finite; rewards from {play.reward.min():g} to {play.reward.max():g}"
+    )
+
+
+def deterministic(play: Played, again: Played) -> Finding:
+    """The same seed and actions lead to the same steps, which resuming relies on."""
+    pairs = list(zip(play, again, strict=True))
+    if all(a.shape == b.shape and np.array_equal(a, b) for a, b in pairs):
+        return Finding(True, "the same seed and actions give the same episodes")
+    differs = next((t for t in range(len(play.reward)) if not all(np.array_equal(a[t], b[t]) for a, b in pairs[1:])), 0)
+    return Finding(
+        False,
+        f"the same seed and actions give other episodes from step {differs} on; a resumed run will not be exact. Take "
+        "all chance from the key, or on the host from self.np_random",
+    )
+
+
+def varied(play: Played, other: Played) -> Finding:
+    """Whether seeds matter; both may be meant."""
+    same = all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(play[:1], other[:1], strict=True))
+    starts = {one.tobytes() for one in play.first}
+    if same or len(starts) == 1:
+        return Finding(True, "every episode begins with the same observation")
+    return Finding(True, f"episodes begin differently ({len(starts)} first observations in {len(play.first)})")
+
+
+def longest(spec: EnvSpec, age: np.ndarray) -> Finding:
+    """No episode goes on after max_steps."""
+    worst = int(age.max())
+    if worst > spec.max_steps:
+        words = f"an episode went on for {worst} steps; the spec says at most {spec.max_steps} (max_steps)"
+        return Finding(False, f"{words}. Say truncated at the limit")
+    return Finding(True, f"no episode was longer than {worst} steps; the spec says at most {spec.max_steps}")
+
+
+def shortest(spec: EnvSpec, lengths: np.ndarray) -> Finding:
+    """No episode ends before ``shortest``."""
+    if not lengths.size:
+        return Finding(True, f"no episode ended within {STEPS} steps of random play")
+    least = int(lengths.min())
+    if least < spec.shortest:
+        return Finding(False, f"an episode took {least} steps; the spec says at least {spec.shortest} (shortest)")
+    return Finding(True, f"{lengths.size} episodes took {least} steps or more; the spec says at least {spec.shortest}")
+
+
+def ends(spec: EnvSpec, play: Played, age: np.ndarray) -> Finding:
+    """Time-outs are truncated, and nothing else is."""
+    done, limit = play.terminated | play.truncated, age >= spec.max_steps
+    if not done.any():
+        return Finding(True, "no end was seen, so that kinds of ends could not be told apart")
+    early, late = int((play.truncated & ~limit).sum()), int((play.terminated & ~play.truncated & limit).sum())
+    if early:
+        words = f"{early} episodes are truncated before max_steps = {spec.max_steps}"
+        return Finding(False, f"{words}; an end that the task brings about is terminated")
+    if late and not (play.truncated & limit).any():
+        words = f"all {late} episodes that reach max_steps are terminated, none truncated"
+        return Finding(False, f"{words}: time-outs look like ends of the task")
+    counts = f"{int(play.terminated.sum())} ends of the task, {int(play.truncated.sum())} time-outs"
+    return Finding(True, f"ends are told apart: {counts}")
