@@ -48,7 +48,7 @@ class EnvSpec:
     """No episode is longer, so an episodic memory of ``max_steps + 1`` entries cannot overflow."""
     shortest: int
     """No episode is shorter, which bounds how many level starts a rollout can use up."""
-    kind: Literal["grid", "map", "pixels", "vector"]
+    kind: Literal["grid", "pixels", "vector"]
     achievements: tuple[str, ...] = ()
     """What an episode can unlock on its way, by name; success rates of each are recorded."""
     can_succeed: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etd.core.errors import UserError, unknown
+from etd.core.limits import limited
 from etd.core.types import EnvSpec
 from etd.envs import craftax, host, maze, minigrid
 from etd.envs.base import DeviceEnv
@@ -22,7 +23,7 @@ class Task:
     """side of the square the agent sees"""
     see_through_walls: bool | None = None
     """None keeps what MiniGrid does for the level"""
-    noise: float = 0.0
+    noise: float = limited(0.0, least=0)
     """standard deviation of Gaussian noise on observations; 0.1 in the authors' code, variance 0.1 in the paper"""
     normalise: bool = False
     """standardise vectors that a host's environment gives by its own running mean and variance"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -132,47 +131,6 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 
-_Range = tuple[str, Callable[[Any], bool]]
-_POSITIVE: _Range = ("greater than 0", lambda v: v > 0)
-_NOT_NEGATIVE: _Range = ("0 or more", lambda v: v >= 0)
-_FRACTION: _Range = ("between 0 and 1", lambda v: 0 <= v <= 1)
-_RANGES: dict[str, _Range] = {
-    "learning_rate": _POSITIVE,
-    "epochs": _POSITIVE,
-    "minibatch": ("2 or more", lambda v: v >= 2),
-    "max_grad_norm": _POSITIVE,
-    "features": _POSITIVE,
-    "latent": _POSITIVE,
-    "embedding": ("even and greater than 0", lambda v: v > 0 and v % 2 == 0),
-    "discount": _FRACTION,
-    "gae_lambda": _FRACTION,
-    "momentum": ("at least 0 and below 1", lambda v: 0 <= v < 1),
-    "clip": _POSITIVE,
-    "value_clip": _NOT_NEGATIVE,
-    "entropy_coef": _NOT_NEGATIVE,
-    "intrinsic": _NOT_NEGATIVE,
-    "extrinsic": _NOT_NEGATIVE,
-    "noise": _NOT_NEGATIVE,
-    "ridge": _POSITIVE,
-    "queue": _POSITIVE,
-    "capacity": _POSITIVE,
-    "neighbours": _POSITIVE,
-    "near": _POSITIVE,
-    "far": _POSITIVE,
-    "kernel": _POSITIVE,
-    "percentile": ("between 0 and 100", lambda v: 0 <= v <= 100),
-    "fraction": _NOT_NEGATIVE,
-    "forward": _NOT_NEGATIVE,
-    "inverse": _NOT_NEGATIVE,
-    "terms": ("at least one", lambda v: len(v) > 0),
-    "steps": _POSITIVE,
-    "num_envs": _POSITIVE,
-    "rollout_steps": _POSITIVE,
-    "seeds": _POSITIVE,
-    "seed": _NOT_NEGATIVE,
-}
-"""By field name, wherever the field stands."""
-
 
 def check(experiment: Experiment) -> Experiment:
     """Refuse values out of range or that do not fit together; make the environment once, so that a wrong id is said
@@ -200,12 +158,14 @@ def check(experiment: Experiment) -> Experiment:
 
 
 def _check_ranges(value: Any, where: str) -> None:
+    """Refuse what the limits declared with the fields forbid, in all parts; a field without limits is not judged."""
     for f in fields(value):
         inner, path = getattr(value, f.name), f"{where}{f.name}"
+        limits = f.metadata.get("limits")
+        if limits is not None and not limits.allow(inner):
+            raise UserError(f"{path} = {inner} is out of range: it must be {limits}.")
         if is_dataclass(inner):
             _check_ranges(inner, f"{path}.")
-        elif f.name in _RANGES and not _RANGES[f.name][1](inner):
-            raise UserError(f"{path} = {inner} is out of range: it must be {_RANGES[f.name][0]}.")
         elif isinstance(inner, tuple):
             for k, part in enumerate(inner):
                 if is_dataclass(part):
