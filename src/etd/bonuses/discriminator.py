@@ -100,9 +100,11 @@ class Discriminator(RecurrentBonus):
     def loss(self, net: DiscriminatorNet, extra: Queue, batch: Move, key: Key) -> tuple[Array, Metrics]:
         fake, different = draw(extra, batch.next_obs, key)
         phi, after, other = jnp.split(net.trunk(jnp.concatenate([batch.obs, batch.next_obs, fake])), 3)
-        before, hidden = net.cell(phi, batch.hidden)
-        reached, _ = net.cell(jnp.concatenate([after, other]), repeat(hidden))
-        return discrimination(net.judge(repeat(before), repeat(batch.action), reached), different)
+        output, hidden = net.cell(phi, batch.hidden)
+        before = repeat(output)
+        # Where the output is the state, as a GRU's, it is repeated once: gradients add up in their old order.
+        reached, _ = net.cell(jnp.concatenate([after, other]), before if hidden is output else repeat(hidden))
+        return discrimination(net.judge(before, repeat(batch.action), reached), different)
 
     def empty_queue(self, spec: EnvSpec) -> Queue:
         rows = jnp.zeros((self.queue, *spec.obs_shape), spec.obs_dtype)
