@@ -6,7 +6,7 @@ gives every probe its own agent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -17,7 +17,9 @@ import pytest
 from etd.agent.ppo import PPO
 from etd.bonuses import NoBonus
 from etd.core.types import Array, Box, Discrete, EnvSpec, Transition
+from etd.nets.cells import LSTM, NoCell
 from etd.train import learn
+from etd.train.collect import first_hidden
 from etd.train.experiment import Experiment
 
 TASKS = ["constant", "value", "discount", "policy", "both", "memory"]
@@ -88,9 +90,9 @@ class Target:
 EXPERIMENT = Experiment(bonus=NoBonus(), ppo=PROBE_PPO, num_envs=8, rollout_steps=16)
 
 
-def train(env, state, iterations):
+def train(env, state, iterations, experiment=EXPERIMENT):
     def one(state, _):
-        return learn.iterate(EXPERIMENT, env, state)[0], None
+        return learn.iterate(experiment, env, state)[0], None
 
     return jax.lax.scan(one, state, None, length=iterations)[0].learner
 
@@ -163,6 +165,28 @@ def test_memory_of_the_cue(agents):
     assert right(second)[2] > 0.95
     np.testing.assert_allclose(value(first)[[0, 2]], DISCOUNT, atol=0.07)
     np.testing.assert_allclose(value(second)[[0, 2]], 1.0, atol=0.07)
+
+
+@pytest.mark.parametrize("cell", [LSTM(), NoCell()], ids=["lstm", "none"])
+def test_memory_takes_a_cell(quick, lively, cell):
+    """The LSTM learns what the GRU does; without a cell every second step looks alike."""
+    experiment = replace(EXPERIMENT, ppo=replace(PROBE_PPO, cell=cell))
+    env = Probe(jnp.int32(TASKS.index("memory")))
+
+    @lively
+    def run(state):
+        learner = train(env, state, 40, experiment)
+        net = learner.policy.net()
+        first = net(jnp.array([[-1.0], [0.0], [1.0]]), first_hidden(experiment.ppo, 3))
+        return net(jnp.zeros((3, 1)), first.hidden), learner.ledger
+
+    second, ledger = run(quick(lambda key: learn.init(experiment, env, key))(jax.random.key(0)))
+    if isinstance(cell, NoCell):
+        assert np.ptp(right(second)) == 0
+        assert 0.2 < ledger.recent[3].mean() < 0.8
+    else:
+        assert right(second)[0] < 0.05
+        assert right(second)[2] > 0.95
 
 
 def test_continuous_action(quick, lively):

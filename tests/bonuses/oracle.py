@@ -53,6 +53,13 @@ class Weights:
     def block(self, path, x):
         return relu(self.norm(f"{path}/norm", self.linear(f"{path}/linear", x)))
 
+    def gru(self, path, x, hidden):
+        """One step of PyTorch's cell."""
+        ir, iz, new = np.split(self.linear(f"{path}/inputs", x), 3)
+        hr, hz, hn = np.split(self.linear(f"{path}/hidden", hidden), 3)
+        update = sigmoid(iz + hz)
+        return (1 - update) * np.tanh(new + sigmoid(ir + hr) * hn) + update * hidden
+
     def trunk(self, path, obs):
         """The three layers that read vector observations."""
         x = np.asarray(obs, np.float64)
@@ -69,6 +76,10 @@ def _descend(node, path):
 
 def relu(x):
     return np.maximum(x, 0)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
 
 
 def softmax(logits):

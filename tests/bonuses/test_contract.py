@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 
 import jax
@@ -12,15 +12,17 @@ import pytest
 from episodes import drifting
 from oracle import ACTIONS, BOX_SPEC, ENVS, FEATURES, KEY, LATENT, SPEC, STEPS
 
-from etd.bonuses import BONUSES, LearnedBonus, agac, deir, ec, etd, ngu, rnd
+from etd.bonuses import BONUSES, LearnedBonus, agac, ec, etd, ngu, rnd
+from etd.bonuses.discriminator import Trace
 from etd.bonuses.ec import Landmarks
 from etd.bonuses.memory import Memory
 from etd.bonuses.mixture import parse
 from etd.bonuses.ngu import Scale
-from etd.bonuses.representations import Move
+from etd.bonuses.representations import Move, RecurrentBonus
 from etd.core.moments import RunningMoments
 from etd.core.types import Box, Discrete, EnvSpec
 from etd.lab.runs.store import Run
+from etd.nets.cells import CELLS
 from etd.train import presets
 
 # The norm is BatchNorm, through which a bonus could see other rows; the other sizes make memories and queues overflow.
@@ -29,9 +31,15 @@ SIZES = {"features": FEATURES, "latent": LATENT, "epochs": 2, "minibatch": 10, "
 SIZES |= {"near": 2, "far": 4, "threshold": 0.496, "learning_rate": 1e-5}
 
 every_bonus = pytest.mark.parametrize("name", BONUSES)
+RECURRENT = ["icm with lstm", "ngu with gru", "e3b with gru", "inverse with gru", "discriminator with lstm"]
+"""bonuses with another cell than their own"""
+every_memory = pytest.mark.parametrize("name", [*BONUSES, *RECURRENT, "deir with none"])
 
 
 def small(name, **more):
+    name, _, cell = name.partition(" with ")
+    if cell:
+        return replace(small(name, **more), cell=CELLS[cell]())
     if name == "mixture":
         return parse("etd + 0.5*rnd*count", lambda part: small(part, **more))
     known = {field.name for field in fields(BONUSES[name])}
@@ -123,7 +131,7 @@ def cut(rollout, t):
 # Scoring ---------------------------------------------------------------------------------------------------------
 
 
-@every_bonus
+@every_memory
 def test_one_step_at_a_time_equals_all_at_once(quick, begin, step, rollouts, name):
     single = quick(lambda state, rollout: small(name).score(state, rollout, KEY))
     whole = parts = begin(name)
@@ -160,7 +168,7 @@ def settled(state):
     return state._replace(extra=Scale(RunningMoments(many, jnp.float32(0), many), many, many))
 
 
-@every_bonus
+@every_memory
 @pytest.mark.parametrize("n", range(1, ENVS))  # environment 0 ends but once
 def test_no_leak_over_an_episodes_end_or_between_environments(begin, step, rollouts, name, n):
     """What an environment saw in all rollouts until its last end in this one changes nothing after it, in this rollout
@@ -246,7 +254,7 @@ def test_two_seeds_together_equal_each_alone(quick, begin, step, rollouts, name)
     assert name in ("none", "count") or differs(bonuses[0, 1], bonuses[1, 0])  # of one rollout
 
 
-@every_bonus
+@every_memory
 def test_resuming_from_a_checkpoint_is_bit_exact(begin, step, rollouts, tmp_path, name):
     state, key = begin(name), jax.random.key(1)
     for rollout in rollouts[:2]:
@@ -283,7 +291,7 @@ def named(rollout_of):
 
 def both_ends(example):
     """The two states that an example pairs, and which examples count; None if it has but one state."""
-    if isinstance(example, deir.DEIRExample | ngu.NGUExample):
+    if isinstance(example, ngu.NGUExample):
         return both_ends(example.move)
     always = np.ones(jax.tree.leaves(example)[0].shape[:2], bool)
     if isinstance(example, etd.Pair | agac.Acted):
@@ -305,8 +313,8 @@ def drawn(quick, named):
     @cache
     def build(name):
         bonus = small(name)
-        hidden = jnp.zeros((LONG, ENVS, FEATURES))
-        trace = deir.Trace(hidden, hidden[..., 0]) if name == "deir" else ()
+        hidden = jnp.zeros((LONG, ENVS, bonus.cell.width(FEATURES) if isinstance(bonus, RecurrentBonus) else 0))
+        trace = Trace(hidden, jnp.zeros((LONG, ENVS))) if name in ("deir", "discriminator") else hidden
         keys = jax.random.split(KEY, 300)
         return quick(jax.vmap(lambda key: bonus.examples(None, named, trace, key)))(keys)
 
@@ -325,7 +333,7 @@ def test_examples_never_pair_states_of_different_episodes(drawn, named, name):
         return
     x, y, counts = ends
     np.testing.assert_array_equal(x[counts][:, :2], y[counts][:, :2])
-    if isinstance(examples, Move | rnd.Seen | deir.DEIRExample | ngu.NGUExample):
+    if isinstance(examples, Move | rnd.Seen | ngu.NGUExample):
         np.testing.assert_array_equal(y[counts][:, 2], x[counts][:, 2] + 1)
     if name == "ngu":
         np.testing.assert_array_equal(examples.seen[..., :3], x)

@@ -1,30 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from episodes import drifting
-from oracle import ACTIONS, ENVS, FEATURES, KEY, SMALL, SPEC, STEPS, Weights
+from oracle import ACTIONS, ENVS, FEATURES, KEY, SMALL, SPEC, STEPS, Weights, sigmoid
 
 from etd.bonuses import DEIR
-from etd.bonuses.deir import DEIRExample
 from etd.bonuses.discriminator import Queue, draw
 from etd.bonuses.representations import Move
 from etd.core.moments import Moments
+from etd.nets.cells import NoCell
 
 BONUS = DEIR(**SMALL, queue=16)
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def gru(weights, x, hidden):
-    """One step of PyTorch's cell."""
-    ir, iz, new = np.split(weights.linear("gru/inputs", x), 3)
-    hr, hz, hn = np.split(weights.linear("gru/hidden", hidden), 3)
-    update = sigmoid(iz + hz)
-    return (1 - update) * np.tanh(new + sigmoid(ir + hr) * hn) + update * hidden
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +41,7 @@ def test_bonus_divides_by_how_far_apart_the_paths_are(quick, state, rollouts):
                 if not past:
                     past.append((phi, np.zeros(FEATURES)))
                 before[t, n] = hidden[n]
-                hidden[n] = gru(weights, phi, hidden[n])
+                hidden[n] = weights.gru("cell", phi, hidden[n])
                 expected[t, n] = min(
                     ((old - after) ** 2).sum() / (np.linalg.norm(path - hidden[n]) + 1e-6) for old, path in past
                 )
@@ -79,8 +69,8 @@ def test_examples_carry_the_recurrent_state_before_each_observation(quick, state
         for n in range(ENVS):
             row = t * ENVS + n
             np.testing.assert_array_equal(rows.hidden[row], hidden[t, n])
-            np.testing.assert_array_equal(rows.move.obs[row], rollout.obs[t, n])
-            np.testing.assert_array_equal(rows.move.next_obs[row], rollout.next_obs[t, n])
+            np.testing.assert_array_equal(rows.obs[row], rollout.obs[t, n])
+            np.testing.assert_array_equal(rows.next_obs[row], rollout.next_obs[t, n])
 
 
 def test_loss_reads_two_steps_from_the_stored_state(quick, state, rng):
@@ -92,18 +82,18 @@ def test_loss_reads_two_steps_from_the_stored_state(quick, state, rng):
     hidden = rng.uniform(-0.9, 0.9, (8, FEATURES)).astype(np.float32)
     learner = state(0).learner
     (loss, metrics), (fake, different) = quick(
-        lambda batch: (BONUS.loss(learner.net(), queue, batch, KEY), draw(queue, batch.move.next_obs, KEY))
-    )(DEIRExample(Move(obs, jnp.asarray(action), next_obs), hidden))
+        lambda batch: (BONUS.loss(learner.net(), queue, batch, KEY), draw(queue, batch.next_obs, KEY))
+    )(Move(obs, jnp.asarray(action), next_obs, hidden))
     different = np.asarray(different)
     assert 0 < different.sum() < 8
     weights = Weights(learner)
     losses, right = {True: [], False: []}, 0
     for b in range(8):
-        first = gru(weights, weights.trunk("trunk", obs[b]), hidden[b].astype(np.float64))
+        first = weights.gru("cell", weights.trunk("trunk", obs[b]), hidden[b].astype(np.float64))
         for true, successor in ((True, next_obs[b]), (False, np.asarray(fake)[b])):
             if not true and not different[b]:
                 continue
-            second = gru(weights, weights.trunk("trunk", successor), first)
+            second = weights.gru("cell", weights.trunk("trunk", successor), first)
             x = np.concatenate([first, second, np.eye(ACTIONS)[action[b]]])
             p = sigmoid(weights.linear("logit", weights.block("hidden", x))[0])
             losses[true].append(-np.log(p if true else 1 - p))
@@ -112,3 +102,26 @@ def test_loss_reads_two_steps_from_the_stored_state(quick, state, rng):
     expected = (np.mean(losses[True]) + smaller * np.mean(losses[False])) / 2
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     np.testing.assert_allclose(metrics["accuracy"], right / (8 + different.sum()), rtol=1e-6)
+
+
+def test_without_a_cell_embeddings_take_the_place_of_recurrent_states(quick, fill, rollouts):
+    """The path behind a state is the embedding before it, zero before an episode's first."""
+    bonus = replace(BONUS, cell=NoCell())
+    current = fill(lambda key: bonus.init(key, SPEC, ENVS), bound=0.2)
+    score = quick(lambda state, rollout: bonus.score(state, rollout, KEY))
+    weights = Weights(current.learner)
+    pasts = [[] for _ in range(ENVS)]  # (phi(s_k), phi(s_{k-1}))
+    for rollout in drifting(rollouts):
+        current, scored = score(current, rollout)
+        obs, next_obs, done = (np.asarray(x) for x in (rollout.obs, rollout.next_obs, rollout.done))
+        for n, past in enumerate(pasts):
+            for t in range(STEPS):
+                phi, after = weights.trunk("trunk", obs[t, n]), weights.trunk("trunk", next_obs[t, n])
+                if not past:
+                    past.append((phi, np.zeros(FEATURES)))
+                ratios = [((old - after) ** 2).sum() / (np.linalg.norm(path - phi) + 1e-6) for old, path in past]
+                np.testing.assert_allclose(scored.bonus[t, n], min(ratios), rtol=1e-4)
+                past.append((after, phi))
+                if done[t, n]:
+                    past.clear()
+        np.testing.assert_array_equal(current.memory.filled, [len(past) for past in pasts])

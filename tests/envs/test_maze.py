@@ -10,7 +10,7 @@ import pytest
 from etd.core.errors import UserError
 from etd.envs import Task, autoreset, ids, maze
 from etd.envs.maze import MAZES, Maze, parse, transitions
-from etd.nets.trunks import trunk
+from etd.nets.trunks import Trunk
 
 RED, WHITE = (1, 0, 0), (1, 1, 1)
 WALLS = {"black": (0, 0, 0), "blue": (0, 0, 1), "green": (0, 1, 0), "cyan": (0, 1, 1)}
@@ -192,7 +192,7 @@ def test_named_mazes_are_tasks():
 
 def test_a_network_fits():
     spec = Task("Maze-OneWay-Noisy-v0", noise=0.1).make().spec
-    out = jax.eval_shape(lambda: trunk(spec, 8, "layer")(jnp.zeros((2, *spec.obs_shape))))
+    out = jax.eval_shape(lambda: Trunk().build(spec, 8, "layer")(jnp.zeros((2, *spec.obs_shape))))
     assert out.shape == (2, 8)
 
 

@@ -5,7 +5,8 @@ import optax
 import pytest
 from flax import nnx
 
-from etd.nets.blocks import GRU, Block, ConvBlock, Norm, conv
+from etd.nets.blocks import Block, ConvBlock, Norm, conv
+from etd.nets.cells import GRU, LSTM
 from etd.nets.model import create, descend
 
 STILL = optax.sgd(0.0)
@@ -149,38 +150,17 @@ def test_eval_never_moves_the_statistics(quick, fill, rng):
         assert np.abs(trained["norm"][name] - learner.stats["norm"][name]).min() > 1e-4
 
 
-def test_gru_cell(quick, fill, rng):
-    learner = fill(of(lambda: GRU(4, 3)))
-    x, h = (rng.normal(size=(5, size)).astype(np.float32) for size in (4, 3))
-    (wi, bi), (wh, bh) = (
-        (np.asarray(learner.params[name]["kernel"]), np.asarray(learner.params[name]["bias"]))
-        for name in ("inputs", "hidden")
-    )
-
-    def sigmoid(z):
-        return 1 / (1 + np.exp(-z))
-
-    def part(weights, index):
-        return weights[..., 3 * index : 3 * index + 3]
-
-    r = sigmoid(x @ part(wi, 0) + part(bi, 0) + h @ part(wh, 0) + part(bh, 0))
-    z = sigmoid(x @ part(wi, 1) + part(bi, 1) + h @ part(wh, 1) + part(bh, 1))
-    n = np.tanh(x @ part(wi, 2) + part(bi, 2) + r * (h @ part(wh, 2) + part(bh, 2)))
-    out = quick(lambda: learner.net()(x, h))()
-    np.testing.assert_allclose(out, (1 - z) * n + z * h, rtol=1e-5, atol=1e-6)
-
-
 def test_first_weights_are_uniform_with_pytorchs_bounds(quick):
     @quick
     def build(key):
         block = create(lambda: Block(100, 200, "batch"), STILL, key).params
-        cell = create(lambda: GRU(50, 25), STILL, key).params
-        return block, cell
+        cells = [create(lambda cell=cell: cell.build(50, 25), STILL, key).params for cell in (GRU(), LSTM())]
+        return block, cells
 
-    block, cell = build(jax.random.key(0))
+    block, cells = build(jax.random.key(0))
     # (array, bound): 1/sqrt(inputs) for a layer; every parameter of the cell has the bound of its state
     cases = [(block["linear"]["kernel"], 0.1), (block["linear"]["bias"], 0.1)]
-    cases += [(cell[name][kind], 0.2) for name in ("inputs", "hidden") for kind in ("kernel", "bias")]
+    cases += [(cell[name][kind], 0.2) for cell in cells for name in cell for kind in ("kernel", "bias")]
     for weights, bound in cases:
         weights = np.asarray(weights)
         assert 0.93 * bound < np.abs(weights).max() <= bound

@@ -2,12 +2,14 @@
 
 import jax
 import optax
+import pytest
 
 from etd.agent.ppo import PPO
 from etd.bonuses import ETD
 from etd.core.types import Discrete, EnvSpec
+from etd.nets.cells import GRU, LSTM, NoCell
 from etd.nets.model import create
-from etd.nets.trunks import trunk
+from etd.nets.trunks import Trunk
 
 GRID = EnvSpec("grid", (7, 7, 3), "uint8", 255.0, Discrete(7), 100, 1, "grid")
 PIXELS = EnvSpec("pixels", (64, 64, 3), "uint8", 255.0, Discrete(7), 100, 1, "pixels")
@@ -19,12 +21,22 @@ def size(init):
 
 
 def trunk_size(spec, features, norm):
-    return size(lambda key: create(lambda: trunk(spec, features, norm), optax.sgd(0.1), key))
+    return size(lambda key: create(lambda: Trunk().build(spec, features, norm), optax.sgd(0.1), key))
 
 
 def test_policy():
     assert size(lambda key: PPO(features=64, latent=256).init(key, GRID)) == 152_494
     assert trunk_size(GRID, 64, "batch") == 91_174
+
+
+@pytest.mark.parametrize(("cell", "gates", "width"), [(GRU(), 3, 64), (LSTM(), 4, 128), (NoCell(), 0, 0)])
+def test_cells(cell, gates, width):
+    """Two matrices and two biases for every gate; PyTorch's GRU of 64 has 24,960 numbers."""
+    own = size(lambda key: create(lambda: cell.build(64, 64), optax.sgd(0.1), key))
+    assert own == gates * 64 * (64 + 64 + 2)
+    assert cell.width(64) == width
+    without = 152_494 - 24_960
+    assert size(lambda key: PPO(features=64, latent=256, cell=cell).init(key, GRID)) == without + own
 
 
 def test_distance_model():

@@ -35,7 +35,7 @@ class Echo:
 def collected(quick, fill):
     env, ppo = Echo(), PPO(features=5, latent=6, norm="batch")
     learner = fill(lambda key: ppo.init(key, env.spec))
-    hidden = first_hidden(5, ENVS) + 0.5
+    hidden = first_hidden(ppo, ENVS) + 0.5
 
     @quick
     def run(learner, key):

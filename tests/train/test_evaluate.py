@@ -54,7 +54,7 @@ def test_outcomes_counted_on_the_way(quick, env, learner, monkeypatch):
     monkeypatch.setattr(evaluate, "CHUNK", 7)
     envs = quick(lambda: autoreset.begin(env, named(KEY, "levels"), EPISODES))()
     pool = quick(lambda envs: autoreset.generate(env, named(KEY, "levels"), envs, 1))(envs)
-    hidden = first_hidden(8, EPISODES)
+    hidden = first_hidden(EXPERIMENT.ppo, EPISODES)
     chunk = quick(
         lambda envs, hidden, k: collect(
             env, learner.policy, envs, hidden, pool, 7, named(KEY, "play", k), frozenset(), False

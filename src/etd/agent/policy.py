@@ -1,4 +1,4 @@
-"""The recurrent actor-critic: trunk, GRU, and two one-block heads on the shared recurrent state."""
+"""The recurrent actor-critic: trunk, cell, and two one-block heads on the cell's output."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import NamedTuple
 from flax import nnx
 
 from etd.core.types import Array, EnvSpec
-from etd.nets.blocks import GRU, Block, Linear, NormKind
+from etd.nets.blocks import Block, Linear, NormKind
+from etd.nets.cells import Cell
 from etd.nets.heads import ActionHead, Distribution
-from etd.nets.trunks import trunk
+from etd.nets.trunks import Trunk
 
 
 class Output(NamedTuple):
@@ -25,11 +26,13 @@ class Output(NamedTuple):
 
 
 class ActorCritic(nnx.Module):
-    """obs [B, ...], hidden [B, H] -> Output. The recurrent state is as wide as the features."""
+    """obs [B, ...], hidden [B, H] -> Output. The cell's output is as wide as the features."""
 
-    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind, head_norm: NormKind):
-        self.trunk = trunk(spec, features, norm)
-        self.gru = GRU(features, features)
+    def __init__(
+        self, spec: EnvSpec, trunk: Trunk, cell: Cell, features: int, latent: int, norm: NormKind, head_norm: NormKind
+    ):
+        self.trunk = trunk.build(spec, features, norm)
+        self.recurrent = cell.build(features, features)
         self.actor = Block(features, latent, head_norm)
         self.critic = Block(features, latent, head_norm)
         self.action_head = ActionHead(latent, spec.action)
@@ -37,7 +40,7 @@ class ActorCritic(nnx.Module):
 
     def __call__(self, obs: Array, hidden: Array) -> Output:
         features = self.trunk(obs)
-        hidden = self.gru(features, hidden)
-        policy = self.action_head(self.actor(hidden))
-        value = self.value_head(self.critic(hidden))[..., 0]
+        output, hidden = self.recurrent(features, hidden)
+        policy = self.action_head(self.actor(output))
+        value = self.value_head(self.critic(output))[..., 0]
         return Output(policy, value, hidden, features)

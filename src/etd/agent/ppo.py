@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import jax
@@ -11,11 +11,14 @@ import optax
 
 from etd.agent.gae import advantages
 from etd.agent.policy import ActorCritic, Output
+from etd.core.limits import limited
 from etd.core.moments import Moments
 from etd.core.types import Array, EnvSpec, Key, Metrics, Rollout
 from etd.nets.blocks import NormKind
+from etd.nets.cells import GRU, Cell
 from etd.nets.fit import adam, fit
 from etd.nets.model import Learner, create
+from etd.nets.trunks import Trunk
 
 
 class Examples(NamedTuple):
@@ -36,20 +39,25 @@ class PPO:
     """The paper's PPO. The update draws single transitions, each with its recurrent state of rollout time, so gradients
     do not flow through time; one value head and one discount serve the summed reward."""
 
-    learning_rate: float = 3e-4
-    epochs: int = 4
-    minibatch: int = 512
-    discount: float = 0.99
-    gae_lambda: float = 0.95
+    learning_rate: float = limited(3e-4, above=0)
+    epochs: int = limited(4, above=0)
+    minibatch: int = limited(512, least=2)
+    discount: float = limited(0.99, least=0, most=1)
+    gae_lambda: float = limited(0.95, least=0, most=1)
     """lambda of the advantage estimate"""
-    clip: float = 0.2
-    value_clip: float = 0.0
+    clip: float = limited(0.2, above=0)
+    value_clip: float = limited(0.0, least=0)
     """how far a value may move from its rollout-time estimate; 0 leaves it free"""
-    entropy_coef: float = 5e-4
+    entropy_coef: float = limited(5e-4, least=0)
     value_coef: float = 0.5
-    max_grad_norm: float = 0.5
-    features: int = 64
-    latent: int = 128
+    max_grad_norm: float = limited(0.5, above=0)
+    trunk: Trunk = field(default_factory=Trunk)
+    """what turns observations into features"""
+    cell: Cell = field(default_factory=GRU)
+    """what remembers from step to step"""
+    features: int = limited(64, above=0)
+    """width of the trunk's embedding and of the cell's output"""
+    latent: int = limited(128, above=0)
     """width of the policy's and the value's hidden layer (the paper's; the authors' code has 256)"""
     norm: NormKind = "batch"
     head_norm: NormKind | None = None
@@ -61,7 +69,8 @@ class PPO:
 
     def init(self, key: Key, spec: EnvSpec) -> Learner:
         def build() -> ActorCritic:
-            return ActorCritic(spec, self.features, self.latent, self.norm, self.head_norm or self.norm)
+            head_norm = self.head_norm or self.norm
+            return ActorCritic(spec, self.trunk, self.cell, self.features, self.latent, self.norm, head_norm)
 
         return create(build, self.optimiser(), key)
 
@@ -87,7 +96,7 @@ class PPO:
             advantage,
             target,
         )
-        rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+        rows = jax.tree.map(_flat, rows)
         learner, metrics = fit(self.loss, self.optimiser(), learner, rows, key, self.epochs, self.minibatch)
         spread = jnp.var(target - rollout.value[:-1]) / (jnp.var(target) + 1e-8)
         return learner, moments, {**metrics, "explained_variance": 1 - spread}
@@ -119,9 +128,11 @@ class PPO:
     def final_values(self, learner: Learner, rollout: Rollout) -> Array:
         """V of the true last observation where the time limit alone ended an episode, 0 elsewhere. [T, N]"""
         net = learner.net()
-        flat = jax.tree.map(
-            lambda x: x.reshape(-1, *x.shape[2:]), (rollout.obs[:-1], rollout.hidden[:-1], rollout.next_obs)
-        )
-        obs, hidden, next_obs = flat
+        obs, hidden, next_obs = map(_flat, (rollout.obs[:-1], rollout.hidden[:-1], rollout.next_obs))
         value = net(next_obs, net(obs, hidden).hidden).value.reshape(rollout.done.shape)
         return jnp.where(rollout.step.truncated & ~rollout.step.terminated, value, 0.0)
+
+
+def _flat(rows: Array) -> Array:
+    """[T, N, ...] as [T*N, ...]; the last axis may be of width 0."""
+    return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])

@@ -19,10 +19,11 @@ from flax import nnx
 from etd.bonuses import memory, visits
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import embed, flat
+from etd.core.limits import limited
 from etd.core.types import Array, Box, Discrete, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, NormKind
 from etd.nets.model import create
-from etd.nets.trunks import trunk
+from etd.nets.trunks import Trunk
 
 
 class Acted(NamedTuple):
@@ -35,8 +36,8 @@ class Acted(NamedTuple):
 class Adversary(nnx.Module):
     """obs [B, ...] -> action logits [B, A]; like the policy it starts uniform."""
 
-    def __init__(self, spec: EnvSpec, actions: int, features: int, latent: int, norm: NormKind) -> None:
-        self.trunk = trunk(spec, features, norm)
+    def __init__(self, spec: EnvSpec, trunk: Trunk, actions: int, features: int, latent: int, norm: NormKind) -> None:
+        self.trunk = trunk.build(spec, features, norm)
         self.hidden = Block(features, latent, norm)
         self.logits = Linear(latent, actions, bound=0.0)
 
@@ -48,7 +49,7 @@ class Adversary(nnx.Module):
 class AGAC(LearnedBonus):
     """Episodic by its count, global by its adversary."""
 
-    learning_rate: float = 9e-5
+    learning_rate: float = limited(9e-5, above=0)
     """0.3 of the policy's, as in AGAC's code"""
     count: float = 1.0
     """beta"""
@@ -67,7 +68,7 @@ class AGAC(LearnedBonus):
         actions = spec.action.n
 
         def build() -> Adversary:
-            return Adversary(spec, actions, self.features, self.latent, self.norm)
+            return Adversary(spec, self.trunk, actions, self.features, self.latent, self.norm)
 
         return BonusState(create(build, self.optimiser(), key), visits.empty(num_envs, spec.max_steps))
 

@@ -7,16 +7,18 @@ rollout is collected. T scores of one step equal one score of T steps.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import optax
 
+from etd.core.limits import limited
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import NormKind
 from etd.nets.fit import adam, fit
 from etd.nets.model import Learner
+from etd.nets.trunks import Trunk
 
 
 class BonusState(NamedTuple):
@@ -69,14 +71,16 @@ class Bonus(ABC):
 class LearnedBonus(Bonus):
     """A bonus whose model is fitted to every rollout by ``loss`` over ``examples``."""
 
-    learning_rate: float = 3e-4
-    epochs: int = 8
-    minibatch: int = 512
-    max_grad_norm: float = 0.5
+    learning_rate: float = limited(3e-4, above=0)
+    epochs: int = limited(8, above=0)
+    minibatch: int = limited(512, least=2)
+    max_grad_norm: float = limited(0.5, above=0)
     norm: NormKind = "batch"
-    features: int = 64
+    trunk: Trunk = field(default_factory=Trunk)
+    """what turns observations into embeddings"""
+    features: int = limited(64, above=0)
     """width of the trunk's embedding"""
-    latent: int = 256
+    latent: int = limited(256, above=0)
     """width of the heads' hidden layer"""
 
     @abstractmethod

@@ -5,102 +5,55 @@
 over the states of this episode, where phi is the trunk's embedding and h_k the model's own recurrent state after it has
 seen s_0 .. s_k (zero before): a state counts for more the less the trajectory that led there differs. The model is
 trained to tell a step's true successor from another observation of a queue, on recurrent states recomputed over two
-steps from the stored one.
+steps from the stored one. Without a cell phi(s_k) takes the place of h_k, as in the authors' code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-import jax
 import jax.numpy as jnp
 
 from etd.bonuses import energies, memory
 from etd.bonuses.base import BonusState, Scored
-from etd.bonuses.discriminator import Discriminator, DiscriminatorNet, Queue, discrimination, draw, repeat
-from etd.bonuses.memory import Memory
-from etd.bonuses.representations import Move, embed, flat, moves
-from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
-from etd.nets.blocks import GRU, NormKind
+from etd.bonuses.discriminator import Discriminator, DiscriminatorNet, Trace
+from etd.bonuses.representations import Path, embed, unroll
+from etd.core.types import Array, EnvSpec, Key, Rollout
+from etd.nets.cells import GRU, Cell
 from etd.nets.model import create
-
-
-class RecurrentNet(DiscriminatorNet):
-    """The discriminator reads recurrent states, as wide as the trunk's embedding."""
-
-    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind) -> None:
-        super().__init__(spec, features, latent, norm)
-        self.gru = GRU(features, features)
-
-
-class Path(NamedTuple):
-    """What an environment remembers."""
-
-    seen: Memory
-    """entries: phi and the recurrent state before it"""
-    hidden: Array
-    """[N, F] the model's recurrent state before the next observation"""
-
-
-class Trace(NamedTuple):
-    """What training needs again; [T, N, ...]."""
-
-    hidden: Array
-    """recurrent states before each observation"""
-    bonus: Array
-
-
-class DEIRExample(NamedTuple):
-    """Leading axis T*N or B."""
-
-    move: Move
-    hidden: Array
 
 
 @dataclass(frozen=True)
 class DEIR(Discriminator):
     """Episodic; its queue and model are global."""
 
-    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
-        def build() -> RecurrentNet:
-            return RecurrentNet(spec, self.features, self.latent, self.norm)
+    cell: Cell = field(default_factory=GRU)
+    """what the model remembers from step to step"""
 
-        seen = memory.empty(num_envs, spec.max_steps + 1, 2 * self.features)
-        path = Path(seen, jnp.zeros((num_envs, self.features)))
-        return BonusState(create(build, self.optimiser(), key), path, self.empty_queue(spec))
+    def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
+        def build() -> DiscriminatorNet:
+            return DiscriminatorNet(spec, self.trunk, self.cell, self.features, self.latent, self.norm)
+
+        size = self.features + (self.cell.width(self.features) or self.features)
+        seen = memory.empty(num_envs, spec.max_steps + 1, size)  # entries: phi and the h before it
+        return BonusState(create(build, self.optimiser(), key), self.first(seen, num_envs), self.empty_queue(spec))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
-        net: RecurrentNet = state.learner.net()
+        net: DiscriminatorNet = state.learner.net()
         present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
-
-        def advance(hidden: Array, now: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-            phi, done = now
-            following = net.gru(phi, hidden)
-            return jnp.where(done[:, None], 0, following), (hidden, following)
-
-        hidden, (before, following) = jax.lax.scan(advance, state.memory.hidden, (present, rollout.done))
+        path = self.unfold(state.memory, rollout.done.shape[1])
+        way = unroll(net.cell, present, path.hidden, rollout.done)
+        before, following = way.before, way.following
+        if not before.shape[-1]:
+            # The first row is stored only where an episode starts, so nothing is to be known of the rollout before.
+            before = jnp.zeros_like(present).at[1:].set(jnp.where(rollout.done[:-1, :, None], 0, present[:-1]))
+            following = present
         present, after = jnp.concatenate([present, before], -1), jnp.concatenate([after, following], -1)
-        seen, bonus = memory.recall(state.memory.seen, present, after, rollout.done, _nearest)
-        metrics = {"memory_filled": memory.occupancy(seen)}
-        return state._replace(memory=Path(seen, hidden)), Scored(bonus, Trace(before, bonus), metrics)
+        seen, bonus = memory.recall(path.seen, present, after, rollout.done, self._nearest)
+        state = state._replace(memory=self.fold(Path(seen, way.last)))
+        return state, Scored(bonus, Trace(way.before, bonus), {"memory_filled": memory.occupancy(seen)})
 
-    def examples(self, state: BonusState, rollout: Rollout, trace: Trace, key: Key) -> DEIRExample:
-        return DEIRExample(moves(rollout), flat(trace.hidden))
-
-    def loss(self, net: RecurrentNet, extra: Queue, batch: DEIRExample, key: Key) -> tuple[Array, Metrics]:
-        move = batch.move
-        fake, different = draw(extra, move.next_obs, key)
-        phi, after, other = jnp.split(net.trunk(jnp.concatenate([move.obs, move.next_obs, fake])), 3)
-        before = repeat(net.gru(phi, batch.hidden))
-        logit = net.judge(before, repeat(move.action), net.gru(jnp.concatenate([after, other]), before))
-        return discrimination(logit, different)
-
-    def bonus_of(self, trace: PyTree) -> Array:
-        return trace.bonus
-
-
-def _nearest(past: Array, new: Array, stored: Array) -> Array:
-    half = past.shape[-1] // 2
-    apart = jnp.sqrt(energies.squared(past[:, half:], new[:, half:]))
-    return energies.minimum(energies.squared(past[:, :half], new[:, :half]) / (apart + 1e-6), stored)
+    def _nearest(self, past: Array, new: Array, stored: Array) -> Array:
+        phi, h = slice(0, self.features), slice(self.features, None)
+        apart = jnp.sqrt(energies.squared(past[:, h], new[:, h]))
+        return energies.minimum(energies.squared(past[:, phi], new[:, phi]) / (apart + 1e-6), stored)

@@ -3,13 +3,14 @@
     b(s_{t+1}) = min_{k <= t} || phi(s_k) - phi(s_{t+1}) ||
 
 over the states of this episode, where phi is trained to tell a step's true successor from another observation, drawn
-from a queue of those that were worth a bonus.
+from a queue of those that were worth a bonus. With a ``cell`` it is told by recurrent embeddings; what is compared is
+the trunk's, as in the authors' code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +18,16 @@ import optax
 from flax import nnx
 
 from etd.bonuses import memory
-from etd.bonuses.base import BonusState, LearnedBonus, Scored
+from etd.bonuses.base import BonusState, Scored
 from etd.bonuses.inverse import nearest
-from etd.bonuses.representations import describe, embed, flat, moves, width
+from etd.bonuses.representations import Move, Path, RecurrentBonus, describe, embed, flat, moves, unroll, width
+from etd.core.limits import limited
 from etd.core.moments import Moments
-from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.core.types import Array, EnvSpec, Key, Metrics, Rollout
 from etd.nets.blocks import Block, Linear, NormKind
+from etd.nets.cells import Cell
 from etd.nets.model import create
-from etd.nets.trunks import trunk
+from etd.nets.trunks import Trunk
 
 
 class Queue(NamedTuple):
@@ -41,9 +44,10 @@ class Queue(NamedTuple):
 class DiscriminatorNet(nnx.Module):
     """Is this what follows? A logit [B] from the embeddings of both ends of a step and its action."""
 
-    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind) -> None:
+    def __init__(self, spec: EnvSpec, trunk: Trunk, cell: Cell, features: int, latent: int, norm: NormKind) -> None:
         self.space = spec.action
-        self.trunk = trunk(spec, features, norm)
+        self.trunk = trunk.build(spec, features, norm)
+        self.cell = cell.build(features, features)
         self.hidden = Block(2 * features + width(spec.action), latent, norm)
         self.logit = Linear(latent, 1)
 
@@ -52,48 +56,59 @@ class DiscriminatorNet(nnx.Module):
         return self.logit(self.hidden(x))[..., 0]
 
 
+class Trace(NamedTuple):
+    """What training needs again; [T, N, ...]."""
+
+    hidden: Array
+    """the model's recurrent states before each observation"""
+    bonus: Array
+    """it decides what is queued"""
+
+
 @dataclass(frozen=True)
-class Discriminator(LearnedBonus):
+class Discriminator(RecurrentBonus):
     """Episodic; the memory keeps embeddings as they were when seen, like ETD's."""
 
-    queue: int = 100_000
+    queue: int = limited(100_000, above=0)
     """how many observations the queue holds"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> DiscriminatorNet:
-            return DiscriminatorNet(spec, self.features, self.latent, self.norm)
+            return DiscriminatorNet(spec, self.trunk, self.cell, self.features, self.latent, self.norm)
 
         seen = memory.empty(num_envs, spec.max_steps + 1, self.features)
-        return BonusState(create(build, self.optimiser(), key), seen, self.empty_queue(spec))
+        return BonusState(create(build, self.optimiser(), key), self.first(seen, num_envs), self.empty_queue(spec))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: DiscriminatorNet = state.learner.net()
         present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
-        seen, bonus = memory.recall(state.memory, present, after, rollout.done, nearest)
-        return state._replace(memory=seen), Scored(bonus, bonus, {"memory_filled": memory.occupancy(seen)})
+        path = self.unfold(state.memory, rollout.done.shape[1])
+        seen, bonus = memory.recall(path.seen, present, after, rollout.done, nearest)
+        way = unroll(net.cell, present, path.hidden, rollout.done)
+        state = state._replace(memory=self.fold(Path(seen, way.last)))
+        return state, Scored(bonus, Trace(way.before, bonus), {"memory_filled": memory.occupancy(seen)})
 
-    def improve(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> tuple[BonusState, Metrics]:
-        state = state._replace(extra=enqueue(state.extra, rollout, self.bonus_of(trace)))
+    def improve(self, state: BonusState, rollout: Rollout, trace: Trace, key: Key) -> tuple[BonusState, Metrics]:
+        state = state._replace(extra=enqueue(state.extra, rollout, trace.bonus))
         state, metrics = super().improve(state, rollout, trace, key)
         size = state.extra.rows.shape[0]
         return state, {**metrics, "queue_filled": jnp.minimum(state.extra.added, size) / size}
 
-    def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> PyTree:
-        return moves(rollout)
+    def examples(self, state: BonusState, rollout: Rollout, trace: Trace, key: Key) -> Move:
+        return moves(rollout, trace.hidden)
 
-    def loss(self, net: Any, extra: Queue, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
+    def loss(self, net: DiscriminatorNet, extra: Queue, batch: Move, key: Key) -> tuple[Array, Metrics]:
         fake, different = draw(extra, batch.next_obs, key)
-        before, after, other = jnp.split(net.trunk(jnp.concatenate([batch.obs, batch.next_obs, fake])), 3)
-        logit = net.judge(repeat(before), repeat(batch.action), jnp.concatenate([after, other]))
-        return discrimination(logit, different)
+        phi, after, other = jnp.split(net.trunk(jnp.concatenate([batch.obs, batch.next_obs, fake])), 3)
+        output, hidden = net.cell(phi, batch.hidden)
+        before = repeat(output)
+        # Where the output is the state, as a GRU's, it is repeated once: gradients add up in their old order.
+        reached, _ = net.cell(jnp.concatenate([after, other]), before if hidden is output else repeat(hidden))
+        return discrimination(net.judge(before, repeat(batch.action), reached), different)
 
     def empty_queue(self, spec: EnvSpec) -> Queue:
         rows = jnp.zeros((self.queue, *spec.obs_shape), spec.obs_dtype)
         return Queue(rows, jnp.zeros((), jnp.int32), Moments.start())
-
-    def bonus_of(self, trace: PyTree) -> Array:
-        """[T, N]"""
-        return trace
 
 
 def enqueue(queue: Queue, rollout: Rollout, bonus: Array) -> Queue:

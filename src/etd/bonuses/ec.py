@@ -26,10 +26,11 @@ from etd.bonuses import futures
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import embed, flat
 from etd.core.hashing import scramble
+from etd.core.limits import limited
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, NormKind
 from etd.nets.model import create
-from etd.nets.trunks import trunk
+from etd.nets.trunks import Trunk
 
 
 class Landmarks(NamedTuple):
@@ -57,8 +58,8 @@ class LabelledPair(NamedTuple):
 class Comparator(nnx.Module):
     """Trunk features [B, F]; from two of them a logit [B] that they are few steps apart."""
 
-    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind) -> None:
-        self.trunk = trunk(spec, features, norm)
+    def __init__(self, spec: EnvSpec, trunk: Trunk, features: int, latent: int, norm: NormKind) -> None:
+        self.trunk = trunk.build(spec, features, norm)
         self.hidden = Block(2 * features, latent, norm)
         self.logit = Linear(latent, 1)
 
@@ -74,19 +75,19 @@ class EC(LearnedBonus):
     """alpha"""
     offset: float = 1.0
     """beta"""
-    percentile: float = 90.0
+    percentile: float = limited(90.0, least=0, most=100)
     """F"""
     threshold: float = 1.0
     """a state enters memory if its F is below this; 1 keeps every state"""
-    capacity: int = 200
-    near: int = 5
+    capacity: int = limited(200, above=0)
+    near: int = limited(5, above=0)
     """at most so many steps apart is near"""
-    far: int = 25
+    far: int = limited(25, above=0)
     """more steps apart is far"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> Comparator:
-            return Comparator(spec, self.features, self.latent, self.norm)
+            return Comparator(spec, self.trunk, self.features, self.latent, self.norm)
 
         nothing = jnp.zeros(num_envs, jnp.int32)
         kept = Landmarks(jnp.zeros((num_envs, self.capacity, self.features)), nothing, nothing.astype(jnp.uint32))

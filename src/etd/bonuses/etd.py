@@ -22,10 +22,11 @@ from flax import nnx
 from etd.bonuses import energies, futures, memory
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import embed, flat
+from etd.core.limits import limited
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, NormKind
 from etd.nets.model import create
-from etd.nets.trunks import trunk
+from etd.nets.trunks import Trunk
 
 
 class Pair(NamedTuple):
@@ -38,8 +39,8 @@ class Pair(NamedTuple):
 class DistanceNet(nnx.Module):
     """Trunk features [B, F], from them an embedding [B, D] for the distance and a potential [B]."""
 
-    def __init__(self, spec: EnvSpec, features: int, latent: int, embedding: int, norm: NormKind) -> None:
-        self.trunk = trunk(spec, features, norm)
+    def __init__(self, spec: EnvSpec, trunk: Trunk, features: int, latent: int, embedding: int, norm: NormKind) -> None:
+        self.trunk = trunk.build(spec, features, norm)
         self.hidden = Block(features, latent, norm)
         self.embedding = Linear(latent, embedding)
         self.potential_hidden = Block(features, latent, norm)
@@ -56,9 +57,9 @@ class DistanceNet(nnx.Module):
 class ETD(LearnedBonus):
     """The paper's bonus; its ablations are fields."""
 
-    embedding: int = 64
+    embedding: int = limited(64, above=0, even=True)
     """width D of the embedding that distances are measured in"""
-    discount: float = 0.99
+    discount: float = limited(0.99, least=0, most=1)
     """of the futures: the distance is that of the successor measure with this discount"""
     energy: Literal["mrn+potential", "mrn", "l2", "cos", "dot"] = "mrn+potential"
     objective: Literal["symmetric", "forward", "backward"] = "symmetric"
@@ -70,7 +71,7 @@ class ETD(LearnedBonus):
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> DistanceNet:
-            return DistanceNet(spec, self.features, self.latent, self.embedding, self.norm)
+            return DistanceNet(spec, self.trunk, self.features, self.latent, self.embedding, self.norm)
 
         seen = memory.empty(num_envs, spec.max_steps + 1, self.features)
         return BonusState(create(build, self.optimiser(), key), seen)

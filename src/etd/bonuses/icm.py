@@ -4,6 +4,7 @@
 
 with phi learned by telling the action from both ends of a step, so that it holds what the agent can influence. The
 loss is 0.8 of the inverse model's plus 0.2 of the forward model's; the latter also moves the embedding it foretells.
+With a ``cell`` phi is recurrent, in bonus and losses.
 """
 
 from __future__ import annotations
@@ -12,34 +13,38 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from etd.bonuses.base import BonusState, LearnedBonus, Scored
-from etd.bonuses.representations import DynamicsNet, Move, moves
+from etd.bonuses.base import BonusState, Scored
+from etd.bonuses.representations import DynamicsNet, Move, Path, RecurrentBonus, embed, moves, unroll
+from etd.core.limits import limited
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.model import create
 
 
 @dataclass(frozen=True)
-class ICM(LearnedBonus):
-    """Global: nothing is forgotten at an episode's end."""
+class ICM(RecurrentBonus):
+    """Global: nothing is forgotten at an episode's end but a cell's state."""
 
-    forward: float = 0.2
+    forward: float = limited(0.2, least=0)
     """the forward model's share of the loss"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> DynamicsNet:
-            return DynamicsNet(spec, self.features, self.latent, self.norm)
+            return DynamicsNet(spec, self.trunk, self.cell, self.features, self.latent, self.norm)
 
-        return BonusState(create(build, self.optimiser(), key))
+        return BonusState(create(build, self.optimiser(), key), self.first((), num_envs))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: DynamicsNet = state.learner.net()
-        steps = moves(rollout)
+        path = self.unfold(state.memory, rollout.done.shape[1])
+        way = unroll(net.cell, embed(net.trunk, rollout.obs[:-1]), path.hidden, rollout.done)
+        steps = moves(rollout, way.before)
         present, after = net.pair(steps)
         error = _error(net, present, after, steps.action)
-        return state, Scored(error.reshape(rollout.done.shape), (), {})
+        state = state._replace(memory=self.fold(Path((), way.last)))
+        return state, Scored(error.reshape(rollout.done.shape), way.before, {})
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Move:
-        return moves(rollout)
+        return moves(rollout, trace)
 
     def loss(self, net: DynamicsNet, extra: PyTree, batch: Move, key: Key) -> tuple[Array, Metrics]:
         present, after = net.pair(batch)

@@ -2,7 +2,8 @@
 
     b(s_{t+1}) = min_{k <= t} || phi(s_k) - phi(s_{t+1}) ||
 
-over the states of this episode, where phi is trained to tell the action from both ends of a step.
+over the states of this episode, where phi is trained to tell the action from both ends of a step. With a ``cell`` the
+action is told from recurrent embeddings; what is compared is the trunk's, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -12,31 +13,34 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from etd.bonuses import energies, memory
-from etd.bonuses.base import BonusState, LearnedBonus, Scored
-from etd.bonuses.representations import InverseNet, Move, embed, moves
+from etd.bonuses.base import BonusState, Scored
+from etd.bonuses.representations import InverseNet, Move, Path, RecurrentBonus, embed, moves, unroll
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.model import create
 
 
 @dataclass(frozen=True)
-class Inverse(LearnedBonus):
+class Inverse(RecurrentBonus):
     """Episodic; the memory keeps embeddings as they were when seen, like ETD's."""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> InverseNet:
-            return InverseNet(spec, self.features, self.latent, self.norm)
+            return InverseNet(spec, self.trunk, self.cell, self.features, self.latent, self.norm)
 
         seen = memory.empty(num_envs, spec.max_steps + 1, self.features)
-        return BonusState(create(build, self.optimiser(), key), seen)
+        return BonusState(create(build, self.optimiser(), key), self.first(seen, num_envs))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: InverseNet = state.learner.net()
         present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
-        seen, bonus = memory.recall(state.memory, present, after, rollout.done, nearest)
-        return state._replace(memory=seen), Scored(bonus, (), {"memory_filled": memory.occupancy(seen)})
+        path = self.unfold(state.memory, rollout.done.shape[1])
+        seen, bonus = memory.recall(path.seen, present, after, rollout.done, nearest)
+        way = unroll(net.cell, present, path.hidden, rollout.done)
+        state = state._replace(memory=self.fold(Path(seen, way.last)))
+        return state, Scored(bonus, way.before, {"memory_filled": memory.occupancy(seen)})
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Move:
-        return moves(rollout)
+        return moves(rollout, trace)
 
     def loss(self, net: InverseNet, extra: PyTree, batch: Move, key: Key) -> tuple[Array, Metrics]:
         return net.inverse_loss(*net.pair(batch), batch.action)

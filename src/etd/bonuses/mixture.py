@@ -22,6 +22,7 @@ from etd.bonuses.base import Bonus, BonusState, Scored
 from etd.core import plugins
 from etd.core.errors import UserError
 from etd.core.keys import named
+from etd.core.limits import limited
 from etd.core.types import EnvSpec, Key, Metrics, PyTree, Rollout
 
 
@@ -37,7 +38,7 @@ class Term:
 class Mixture(Bonus):
     """The sum of its terms. States of the parts stand side by side in tuples."""
 
-    terms: tuple[Term, ...] = ()
+    terms: tuple[Term, ...] = limited((), least=1)
 
     @property
     def parts(self) -> tuple[Bonus, ...]:

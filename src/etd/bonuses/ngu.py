@@ -6,7 +6,8 @@
 
 where d^2 is a running mean of the neighbours' squared distances and the first factor is 0 where the sum's root exceeds
 8. phi is the embedding of an inverse model; e, RND's error, reads the policy's embedding. Departures from the authors'
-code: the neighbours are the nearest, not the oldest; d^2 is free of its start at zero.
+code: the neighbours are the nearest, not the oldest; d^2 is free of its start at zero. With a ``cell`` phi is
+recurrent.
 """
 
 from __future__ import annotations
@@ -19,21 +20,26 @@ import jax.numpy as jnp
 from flax import nnx
 
 from etd.bonuses import energies, memory
-from etd.bonuses.base import BonusState, LearnedBonus, Scored
-from etd.bonuses.representations import InverseNet, Move, embed, flat, moves
+from etd.bonuses.base import BonusState, Scored
+from etd.bonuses.representations import InverseNet, Move, Path, RecurrentBonus, embed, flat, moves, outputs, unroll
 from etd.bonuses.rnd import Distillation, Source, seen
+from etd.core.limits import limited
 from etd.core.moments import RunningMoments
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import NormKind
+from etd.nets.cells import Cell
 from etd.nets.model import create
+from etd.nets.trunks import Trunk
 
 
 class NGUNet(nnx.Module):
     """An inverse model for the episodic part, a distilled network for the lifelong one."""
 
-    def __init__(self, spec: EnvSpec, source: Source, features: int, latent: int, norm: NormKind) -> None:
-        self.inverse = InverseNet(spec, features, latent, norm)
-        self.error = Distillation(spec, source, features, latent, norm)
+    def __init__(
+        self, spec: EnvSpec, trunk: Trunk, cell: Cell, source: Source, features: int, latent: int, norm: NormKind
+    ) -> None:
+        self.inverse = InverseNet(spec, trunk, cell, features, latent, norm)
+        self.error = Distillation(spec, trunk, source, features, latent, norm)
 
 
 class Scale(NamedTuple):
@@ -55,13 +61,13 @@ class NGUExample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NGU(LearnedBonus):
+class NGU(RecurrentBonus):
     """The paper gives no hyperparameters of NGU; these are of the authors' code."""
 
     source: Source = "policy"
     """whose embedding of observations the networks read"""
-    neighbours: int = 10
-    kernel: float = 1e-4
+    neighbours: int = limited(10, above=0)
+    kernel: float = limited(1e-4, above=0)
     """eps"""
     cluster: float = 0.008
     """xi: nearer than this many mean distances is no distance"""
@@ -69,8 +75,8 @@ class NGU(LearnedBonus):
     """c"""
     limit: float = 8.0
     """above it, too many neighbours are too near to pay at all"""
-    clip: float = 5.0
-    momentum: float = 0.997
+    clip: float = limited(5.0, above=0)
+    momentum: float = limited(0.997, least=0, below=1)
     """of the mean squared distance, per step"""
 
     @property
@@ -79,27 +85,31 @@ class NGU(LearnedBonus):
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> NGUNet:
-            return NGUNet(spec, self.source, self.features, self.latent, self.norm)
+            return NGUNet(spec, self.trunk, self.cell, self.source, self.features, self.latent, self.norm)
 
         history = memory.empty(num_envs, spec.max_steps + 1, self.features)
-        return BonusState(create(build, self.optimiser(), key), history, Scale(RunningMoments.start(), *jnp.zeros(2)))
+        scale = Scale(RunningMoments.start(), *jnp.zeros(2))
+        return BonusState(create(build, self.optimiser(), key), self.first(history, num_envs), scale)
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
         net: NGUNet = state.learner.net()
         present = embed(net.inverse.trunk, rollout.obs[:-1])
         after = embed(net.inverse.trunk, rollout.next_obs)
-        history, distance = memory.recall(state.memory, present, after, rollout.done, self._nearest)
+        path = self.unfold(state.memory, rollout.done.shape[1])
+        way = unroll(net.inverse.cell, present, path.hidden, rollout.done)
+        after = outputs(net.inverse.cell, after, way.following)
+        history, distance = memory.recall(path.seen, way.output, after, rollout.done, self._nearest)
         scale, mean = self._follow(state.extra, distance)
         episodic = self._episodic(distance / (mean[:, None, None] + 1e-5))
         error = embed(net.error, seen(rollout, self.source).present)[..., 0]
         errors, tallies = scale.errors.scan(error)
         lifelong = jnp.clip(1 + jax.vmap(RunningMoments.standardise)(tallies, error), 1, self.clip)
-        state = state._replace(memory=history, extra=scale._replace(errors=errors))
+        state = state._replace(memory=self.fold(Path(history, way.last)), extra=scale._replace(errors=errors))
         metrics = {"memory_filled": memory.occupancy(history), "lifelong_mean": lifelong.mean()}
-        return state, Scored(episodic * lifelong, (), metrics)
+        return state, Scored(episodic * lifelong, way.before, metrics)
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> NGUExample:
-        return NGUExample(moves(rollout), flat(seen(rollout, self.source).present))
+        return NGUExample(moves(rollout, trace), flat(seen(rollout, self.source).present))
 
     def loss(self, net: NGUNet, extra: PyTree, batch: NGUExample, key: Key) -> tuple[Array, Metrics]:
         inverse, metrics = net.inverse.inverse_loss(*net.inverse.pair(batch.move), batch.move.action)

@@ -16,6 +16,7 @@ from etd.bonuses import memory, visits
 from etd.bonuses.base import BonusState, Scored
 from etd.bonuses.representations import embed, flat
 from etd.bonuses.rnd import RND, Distillation, Seen, seen
+from etd.core.limits import limited
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 
 
@@ -23,7 +24,7 @@ from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 class NovelD(RND):
     """RND's model, read at both ends of a step."""
 
-    fraction: float = 0.5
+    fraction: float = limited(0.5, least=0)
     """alpha: how much of the present state's novelty is taken off"""
     floor: float = 0.0
     """beta: the least difference"""

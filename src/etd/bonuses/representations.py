@@ -1,8 +1,19 @@
-"""What learned bonuses share: embeddings of whole rollouts, and models of which action leads from state to state."""
+"""What learned bonuses share: embeddings of whole rollouts, recurrent or not, and models of which action leads from
+state to state.
+
+A recurrent model's embedding of s_t is its cell's output there, that of s_{t+1} the output one step on:
+
+    z_t, h_t = cell(phi(s_t), h_{t-1})      z_{t+1}, _ = cell(phi(s_{t+1}), h_t)
+
+where s_{t+1} is the true successor, also where the episode ends, and h is zero before an episode's first state. It goes
+on from rollout to rollout; training recomputes both steps from h_{t-1} as it was when the rollout was scored. In the
+authors' code the state that ICM stores stays zero and NGU's lags a step behind; here all store the one before s_t.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -10,9 +21,11 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from etd.core.types import Array, Box, Discrete, EnvSpec, Metrics, Rollout
+from etd.bonuses.base import LearnedBonus
+from etd.core.types import Array, Box, Discrete, EnvSpec, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, NormKind
-from etd.nets.trunks import trunk
+from etd.nets.cells import Cell, NoCell
+from etd.nets.trunks import Trunk
 
 Rows = TypeVar("Rows")
 
@@ -23,21 +36,86 @@ class Move(NamedTuple):
     obs: Array
     action: Array
     next_obs: Array
+    hidden: PyTree = ()
+    """[..., H] the model's recurrent state before ``obs``; a model without a cell needs none"""
 
 
-def moves(rollout: Rollout) -> Move:
-    """All steps of a rollout."""
-    return flat(Move(rollout.obs[:-1], rollout.action, rollout.next_obs))
+def moves(rollout: Rollout, hidden: PyTree = ()) -> Move:
+    """All steps of a rollout, with the recurrent states [T, N, H] before them."""
+    return flat(Move(rollout.obs[:-1], rollout.action, rollout.next_obs, hidden))
 
 
 def flat(rows: Rows) -> Rows:
-    """Leaves [T, N, ...] as [T*N, ...]."""
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+    """Leaves [T, N, ...] as [T*N, ...]; the last axis may be of width 0."""
+    return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), rows)
 
 
 def embed(net: Callable[[Array], Array], rows: Array) -> Array:
     """``net`` of [T, N, ...] rows: [T, N, ...]."""
     return net(rows.reshape(-1, *rows.shape[2:])).reshape(*rows.shape[:2], -1)
+
+
+class Path(NamedTuple):
+    """What an environment remembers where the model has a recurrent state."""
+
+    seen: PyTree
+    """what the bonus itself keeps of the episode"""
+    hidden: Array
+    """[N, H] the model's recurrent state before the next observation"""
+
+
+class Unrolled(NamedTuple):
+    """A cell's way through a rollout."""
+
+    output: Array
+    """[T, N, F] for each observation"""
+    before: Array
+    """[T, N, H] recurrent states before each observation"""
+    following: Array
+    """[T, N, H] and after it, also where an episode ends"""
+    last: Array
+    """[N, H] before the next rollout's first observation"""
+
+
+def unroll(cell: nnx.Module, phi: Array, hidden: Array, done: Array) -> Unrolled:
+    """Lead ``cell`` from ``hidden`` [N, H] through embeddings [T, N, F]; every episode starts from zero."""
+    if not hidden.shape[-1]:  # no state: all steps at once
+        nothing = jnp.zeros((*done.shape, 0))
+        return Unrolled(outputs(cell, phi, nothing), nothing, nothing, hidden)
+
+    def advance(hidden: Array, now: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
+        phi, done = now
+        output, following = cell(phi, hidden)
+        return jnp.where(done[:, None], 0, following), (output, hidden, following)
+
+    last, rows = jax.lax.scan(advance, hidden, (phi, done))
+    return Unrolled(*rows, last)
+
+
+def outputs(cell: nnx.Module, phi: Array, hidden: Array) -> Array:
+    """The cell's output [T, N, F] one step on from each of ``hidden`` [T, N, H]."""
+    output, _ = cell(*flat((phi, hidden)))
+    return output.reshape(*phi.shape[:2], -1)
+
+
+@dataclass(frozen=True)
+class RecurrentBonus(LearnedBonus):
+    """A bonus whose model may have a recurrent state, which stands in its memory beside what the bonus keeps."""
+
+    cell: Cell = field(default_factory=NoCell)
+    """what the model remembers from step to step"""
+
+    def unfold(self, memory: PyTree, num_envs: int) -> Path:
+        """A state's memory with the recurrent states [N, H] in it."""
+        return memory if self.cell.width(self.features) else Path(memory, jnp.zeros((num_envs, 0)))
+
+    def fold(self, path: Path) -> PyTree:
+        """The inverse of ``unfold``: without a recurrent state, what the bonus keeps is all there is."""
+        return path if self.cell.width(self.features) else path.seen
+
+    def first(self, seen: PyTree, num_envs: int) -> PyTree:
+        """The memory before an episode's first observation."""
+        return self.fold(Path(seen, jnp.zeros((num_envs, self.cell.width(self.features)))))
 
 
 def width(space: Discrete | Box) -> int:
@@ -53,15 +131,18 @@ def describe(action: Array, space: Discrete | Box) -> Array:
 class InverseNet(nnx.Module):
     """An embedding of observations, trained so that the action can be told from two successive ones."""
 
-    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind) -> None:
+    def __init__(self, spec: EnvSpec, trunk: Trunk, cell: Cell, features: int, latent: int, norm: NormKind) -> None:
         self.space = spec.action
-        self.trunk = trunk(spec, features, norm)
+        self.trunk = trunk.build(spec, features, norm)
+        self.cell = cell.build(features, features)
         self.hidden = Block(2 * features, latent, norm)
         self.guess = Linear(latent, width(spec.action))
 
     def pair(self, batch: Move) -> tuple[Array, Array]:
-        """Embeddings [B, F] of both ends, by one pass."""
+        """Embeddings [B, F] of both ends, by one pass of the trunk and two steps of the cell."""
         present, after = jnp.split(self.trunk(jnp.concatenate([batch.obs, batch.next_obs])), 2)
+        present, hidden = self.cell(present, batch.hidden)
+        after, _ = self.cell(after, hidden)
         return present, after
 
     def inverse_loss(self, present: Array, after: Array, action: Array) -> tuple[Array, Metrics]:
@@ -76,8 +157,8 @@ class InverseNet(nnx.Module):
 class DynamicsNet(InverseNet):
     """Also foretells the next embedding from the present one and the action."""
 
-    def __init__(self, spec: EnvSpec, features: int, latent: int, norm: NormKind) -> None:
-        super().__init__(spec, features, latent, norm)
+    def __init__(self, spec: EnvSpec, trunk: Trunk, cell: Cell, features: int, latent: int, norm: NormKind) -> None:
+        super().__init__(spec, trunk, cell, features, latent, norm)
         self.forward_hidden = Block(features + width(spec.action), latent, norm)
         self.forward_out = Linear(latent, features)
 

@@ -17,7 +17,9 @@ import jax.numpy as jnp
 from etd.bonuses import memory, visits
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import DynamicsNet, Move, embed, moves
+from etd.core.limits import limited
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
+from etd.nets.cells import NoCell
 from etd.nets.model import create
 
 
@@ -25,14 +27,14 @@ from etd.nets.model import create
 class RIDE(LearnedBonus):
     """Episodic by its count, global by its embedding."""
 
-    forward: float = 10.0
+    forward: float = limited(10.0, least=0)
     """weight of the forward model's error"""
-    inverse: float = 0.1
+    inverse: float = limited(0.1, least=0)
     """weight of the inverse model's cross-entropy"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> DynamicsNet:
-            return DynamicsNet(spec, self.features, self.latent, self.norm)
+            return DynamicsNet(spec, self.trunk, NoCell(), self.features, self.latent, self.norm)
 
         return BonusState(create(build, self.optimiser(), key), visits.empty(num_envs, spec.max_steps))
 

@@ -22,7 +22,7 @@ from etd.bonuses.representations import embed, flat
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, Norm, NormKind
 from etd.nets.model import create
-from etd.nets.trunks import trunk
+from etd.nets.trunks import Trunk
 
 Source = Literal["policy", "own"]
 
@@ -46,10 +46,10 @@ def seen(rollout: Rollout, source: Source) -> Seen:
 class Distillation(nnx.Module):
     """The error [B] of a learning network f in predicting a fixed random network g."""
 
-    def __init__(self, spec: EnvSpec, source: Source, features: int, latent: int, norm: NormKind) -> None:
+    def __init__(self, spec: EnvSpec, trunk: Trunk, source: Source, features: int, latent: int, norm: NormKind) -> None:
         steady: NormKind = "layer" if norm == "batch" else norm
-        self.fixed_trunk = trunk(spec, features, steady) if source == "own" else None
-        self.trunk = trunk(spec, features, steady) if source == "own" else None
+        self.fixed_trunk = trunk.build(spec, features, steady) if source == "own" else None
+        self.trunk = trunk.build(spec, features, steady) if source == "own" else None
         self.fixed = nnx.List([Block(features, latent, steady), Block(latent, latent, steady), Linear(latent, latent)])
         self.learned = nnx.List([Block(features, latent, steady), Linear(latent, latent)])
         self.fixed_norm, self.norm = Norm(steady, (latent,)), Norm(steady, (latent,))
@@ -80,7 +80,7 @@ class RND(LearnedBonus):
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> Distillation:
-            return Distillation(spec, self.source, self.features, self.latent, self.norm)
+            return Distillation(spec, self.trunk, self.source, self.features, self.latent, self.norm)
 
         return BonusState(create(build, self.optimiser(), key))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Limits:
-    """What a number may be; None sets no limit."""
+    """What a number, or the length of a tuple, may be; None sets no limit."""
 
     above: float | None = None
     least: float | None = None
@@ -24,6 +24,7 @@ class Limits:
         """False for anything out of range, NaN and infinity included."""
         if value is None:
             return True
+        value = len(value) if isinstance(value, tuple) else value
         return bool(
             abs(value) != float("inf")
             and value == value

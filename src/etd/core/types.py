@@ -64,7 +64,7 @@ class EnvSpec:
     """No episode is longer, so an episodic memory of ``max_steps + 1`` entries cannot overflow."""
     shortest: int
     """No episode is shorter, which bounds how many level starts a rollout can use up."""
-    kind: Literal["grid", "map", "pixels", "vector"]
+    kind: Literal["grid", "pixels", "vector"]
     achievements: tuple[str, ...] = ()
     """What an episode can unlock on its way, by name; success rates of each are recorded."""
     can_succeed: bool = True
@@ -135,3 +135,9 @@ class Rollout(NamedTuple):
     def next_obs(self) -> Array:
         """[T, N, ...]"""
         return self.step.next_obs
+
+    @property
+    def fingerprint(self) -> Array:
+        """[T, N] uint32; where an environment names no states, whoever steps it does."""
+        assert self.step.fingerprint is not None
+        return self.step.fingerprint

@@ -201,22 +201,3 @@ def _block_kernel(kernel: Array, stride: int) -> Array:
     size, outputs = kernel.shape[0] // stride, kernel.shape[-1]
     split = kernel.reshape(size, stride, size, stride, -1, outputs)
     return split.transpose(0, 2, 1, 3, 4, 5).reshape(-1, outputs)
-
-
-class GRU(nnx.Module):
-    """PyTorch's GRU cell: two bias vectors, the reset gate multiplies the already biased hidden term.
-
-    r = s(W_ir x + b_ir + W_hr h + b_hr),  z likewise,  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),
-    h' = (1 - z) n + z h.
-    """
-
-    def __init__(self, inputs: int, size: int):
-        self.inputs = Linear(inputs, 3 * size, bound=1 / math.sqrt(size))
-        self.hidden = Linear(size, 3 * size, bound=1 / math.sqrt(size))
-
-    def __call__(self, x: Array, hidden: Array) -> Array:
-        ir, iz, new = jnp.split(self.inputs(x), 3, -1)
-        hr, hz, hn = jnp.split(self.hidden(hidden), 3, -1)
-        reset, update = jax.nn.sigmoid(ir + hr), jax.nn.sigmoid(iz + hz)
-        new = jnp.tanh(new + reset * hn)
-        return (1 - update) * new + update * hidden

@@ -1,7 +1,8 @@
-"""Feature extractors: observation in, vector of ``features`` out. The EnvSpec chooses which."""
+"""Feature extractors: observation in, vector of ``features`` out. A ``Trunk`` says which."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import jax
@@ -14,10 +15,7 @@ from etd.nets.blocks import Block, ConvBlock, Linear, Norm, NormKind
 # (outputs, kernel, stride) of each convolution, from the paper's appendix on network structures.
 GRID_LAYERS = ((32, 2, 1), (64, 2, 1), (64, 2, 1))
 PIXEL_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 4, 1))
-MAP_LAYERS = ((8, 2, 1), (16, 2, 1), (16, 2, 1))
-"""For a whole maze from above, several times a grid view's size: the grid's layers with fewer channels, a tenth of the
-arithmetic."""
-LAYERS = {"grid": GRID_LAYERS, "map": MAP_LAYERS, "pixels": PIXEL_LAYERS}
+LAYERS = {"grid": GRID_LAYERS, "pixels": PIXEL_LAYERS}
 
 
 class ConvTrunk(nnx.Module):
@@ -57,8 +55,13 @@ class VectorTrunk(nnx.Module):
         return x
 
 
-def trunk(spec: EnvSpec, features: int, norm: NormKind) -> ConvTrunk | VectorTrunk:
-    """The extractor for this kind of observation: [B, ...] to [B, features]."""
-    if spec.kind == "vector":
-        return VectorTrunk(spec, features)
-    return ConvTrunk(spec, LAYERS[spec.kind], features, norm)
+@dataclass(frozen=True)
+class Trunk:
+    """Which extractor a network has: this one, the paper's, goes by the kind of observation. One of your own subclasses
+    it, with fields of its own."""
+
+    def build(self, spec: EnvSpec, features: int, norm: NormKind) -> nnx.Module:
+        """The module: [B, *obs_shape] to [B, features]."""
+        if spec.kind == "vector":
+            return VectorTrunk(spec, features)
+        return ConvTrunk(spec, LAYERS[spec.kind], features, norm)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from etd.agent.policy import ActorCritic, Output
+from etd.agent.ppo import PPO
 from etd.core.keys import named
 from etd.core.types import Array, Box, Discrete, Key, Rollout, Transition
 from etd.envs import autoreset
@@ -84,5 +85,6 @@ def forget(hidden: Array, transition: Transition) -> Array:
     return jnp.where(transition.done[:, None], 0.0, hidden)
 
 
-def first_hidden(features: int, num_envs: int) -> Array:
-    return jnp.zeros((num_envs, features))
+def first_hidden(ppo: PPO, num_envs: int) -> Array:
+    """[N, H] recurrent states before an episode's first observation."""
+    return jnp.zeros((num_envs, ppo.cell.width(ppo.features)))

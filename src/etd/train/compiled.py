@@ -91,7 +91,7 @@ def make_episode_scorer(experiment: Experiment) -> Callable[[TrainState, int, Ar
             out = net(obs[None], hidden)
             return out.hidden, (hidden, out)
 
-        _, (hidden, out) = jax.lax.scan(look, first_hidden(experiment.ppo.features, 1), obs)
+        _, (hidden, out) = jax.lax.scan(look, first_hidden(experiment.ppo, 1), obs)
         logits = out.policy.logits[:-1]
         step = jax.tree.map(lambda leaf: leaf[:, None], step)
         said = jax.vmap(type(out.policy).log_prob)(jax.tree.map(lambda leaf: leaf[:-1], out.policy), action[:, None])

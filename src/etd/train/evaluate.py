@@ -55,7 +55,7 @@ def play(
     """One seed's policy in ``episodes`` fresh levels. ``greedy`` takes the likeliest action, else it is sampled."""
     steps = env.spec.max_steps
     envs, pool = _levels(env, episodes, key)
-    hidden = first_hidden(experiment.ppo.features, episodes)
+    hidden = first_hidden(experiment.ppo, episodes)
     _, _, rollout = collect(
         env, learner.policy, envs, hidden, pool, steps, named(key, "play"), experiment.bonus.needs, greedy
     )
@@ -86,7 +86,7 @@ def outcome(
     nothing, none = jnp.zeros(episodes), jnp.zeros(episodes, bool)
     achieved = jnp.zeros((episodes, len(env.spec.achievements)), bool) if env.spec.achievements else None
     begun = Outcome(nothing.astype(jnp.int32), nothing, none, achieved)
-    hidden = first_hidden(experiment.ppo.features, episodes)
+    hidden = first_hidden(experiment.ppo, episodes)
     return jax.lax.while_loop(unfinished, more, (jnp.int32(0), envs, hidden, ~none, begun))[-1]
 
 

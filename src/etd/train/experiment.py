@@ -8,6 +8,7 @@ from typing import Literal
 from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, ETD, Bonus
 from etd.core import plugins
+from etd.core.limits import limited
 from etd.envs import Task
 from etd.train.reward import Mix
 
@@ -24,14 +25,14 @@ class Experiment:
     bonus: Bonus = field(default_factory=ETD)
     ppo: PPO = field(default_factory=PPO)
     mix: Mix = field(default_factory=Mix)
-    steps: int = 500_000
+    steps: int = limited(500_000, above=0)
     """environment steps per seed, rounded up to whole iterations"""
-    num_envs: int = 16
-    rollout_steps: int = 512
+    num_envs: int = limited(16, above=0)
+    rollout_steps: int = limited(512, above=0)
     """steps of each environment per iteration"""
-    seed: int = 0
+    seed: int = limited(0, least=0)
     """the first seed; the others follow"""
-    seeds: int = 1
+    seeds: int = limited(1, above=0)
     """independent agents, trained together as one batch"""
     precision: Literal["float32", "tensorfloat32"] = "float32"
     """of matrix products on a GPU; tensorfloat32 keeps 10 bits of mantissa and is faster"""

@@ -61,7 +61,7 @@ def assemble(experiment: Experiment, spec: EnvSpec, envs: PyTree, key: Key) -> T
         Moments.start((num_envs,)),
         ledgers.start(num_envs, spec),
     )
-    hidden = first_hidden(ppo.features, num_envs)
+    hidden = first_hidden(ppo, num_envs)
     return TrainState(key, jnp.zeros((), jnp.int32), jnp.ones((), bool), learner, envs, hidden)
 
 

@@ -57,7 +57,7 @@ def record(ledger: Ledger, spec: EnvSpec, rollout: Rollout, step: Array) -> tupl
     finished = jnp.concatenate([sums, success[None].astype(jnp.float32)]).reshape(4, -1)
     recent = _append(ledger.recent, finished, done.reshape(-1))
     running = jnp.where(done[-1], 0.0, sums[:, -1])
-    seen = ledger.seen.at[rollout.step.fingerprint.reshape(-1) % SEEN_BITS].set(True)
+    seen = ledger.seen.at[rollout.fingerprint.reshape(-1) % SEEN_BITS].set(True)
     first = jnp.where((ledger.first_success < 0) & success.any(), step, ledger.first_success)
     unlocked = ledger.unlocked
     if rollout.step.achieved is not None:
@@ -89,7 +89,7 @@ def score(rates: Array) -> Array:
 def _first_visits(visited: Memory, rollout: Rollout) -> tuple[Memory, Array]:
     """[T, N] whether each step reached a state that its episode had not reached before. An episode's first state has no
     fingerprint here; reaching it again counts as new once."""
-    reached = rollout.step.fingerprint[:, :, None]
+    reached = rollout.fingerprint[:, :, None]
     present = jnp.concatenate([jnp.zeros_like(reached[:1]), jnp.where(rollout.done[:-1, :, None], 0, reached[:-1])])
 
     def unseen(past: Array, new: Array, stored: Array) -> Array:

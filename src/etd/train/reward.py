@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from etd.core.limits import limited
 from etd.core.moments import Moments
 from etd.core.types import Array
 
@@ -12,10 +13,10 @@ from etd.core.types import Array
 class Mix:
     """r = extrinsic r_env + intrinsic b', where b' is the bonus standardised by its decayed moments."""
 
-    extrinsic: float = 1.0
-    intrinsic: float = 1e-2
+    extrinsic: float = limited(1.0, least=0)
+    intrinsic: float = limited(1e-2, least=0)
     """the paper's beta"""
-    momentum: float = 0.9
+    momentum: float = limited(0.9, least=0, below=1)
     standardise: bool = True
 
     def __call__(self, moments: Moments, reward: Array, bonus: Array) -> tuple[Moments, Array]:

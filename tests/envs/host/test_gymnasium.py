@@ -15,7 +15,7 @@ from gymnasium import spaces  # noqa: E402
 from etd.core.errors import UserError  # noqa: E402
 from etd.core.types import Box, Discrete  # noqa: E402
 from etd.envs import Task, host  # noqa: E402
-from etd.nets import trunks  # noqa: E402
+from etd.nets.trunks import Trunk  # noqa: E402
 
 VECTOR = spaces.Box(-1.0, 1.0, (2,), np.float64)
 IMAGE = spaces.Box(0, 255, (44, 48, 3), np.uint8)
@@ -111,7 +111,7 @@ def test_a_true_end_is_a_termination() -> None:
 def test_every_size_of_image_has_a_network(side) -> None:
     spec = host.spec_of(toy(seen=spaces.Box(0, 255, (side, 60, 3), np.uint8)), "x")
     assert spec.kind == ("pixels" if side == 44 else "grid")
-    trunk = nnx.eval_shape(lambda: trunks.trunk(spec, 8, "layer"))
+    trunk = nnx.eval_shape(lambda: Trunk().build(spec, 8, "layer"))
     seen = jax.ShapeDtypeStruct((2, side, 60, 3), np.uint8)
     assert nnx.eval_shape(lambda net, obs: net(obs), trunk, seen).shape == (2, 8)
 

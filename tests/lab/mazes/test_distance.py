@@ -75,7 +75,7 @@ def test_learning_lowers_the_bonus_own_loss(found: lab.Distances, maze: Maze, le
     """The programs are those that ``found`` has compiled; the rates make them ten times as fast."""
     seen = lab.walk(maze, 6, jax.random.key(0))
     for bonus in map(lab.settle, learners.values()):
-        state = lab._begin(bonus, lab._spec(maze), jax.random.key(1))
+        state = lab._begin(bonus, maze.spec, jax.random.key(1))
 
         @jax.jit
         def loss(state, bonus=bonus):

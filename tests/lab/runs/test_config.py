@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import pytest
 
-from etd import ETD, PRESETS, Experiment, NoBonus, Task, UserError
+from etd import BONUSES, ETD, PRESETS, Experiment, NoBonus, Task, UserError
+from etd.agent.ppo import PPO
+from etd.bonuses import AGAC, Mixture
+from etd.bonuses.mixture import parse
+from etd.core.limits import limited
 from etd.lab.runs.config import check, from_dict, override, to_dict
+from etd.nets.trunks import Trunk
 from etd.train import presets
 
 
@@ -31,6 +37,7 @@ def test_an_override_is_typed():
         ("steps", "not an assignment"),
         ("steps=many", "takes a whole number"),
         ("steps=1.5", "takes a whole number"),
+        ("ppo.epochs=true", "takes a whole number"),
         ("ppo=3", "There is no ppo '3'"),
         ("steps.more=3", "single value"),
         ("ppo.norm=weight", "one of 'batch', 'layer', 'none'"),
@@ -50,9 +57,12 @@ def test_a_wrong_override_says_what_is_wrong(assignment, says):
             "does not divide num_envs x rollout_steps = 16 x 512 = 8192. Choose a divisor, such as 512",
         ),
         ("bonus.minibatch=1000", "such as 1024"),
-        ("ppo.discount=1.5", "at least 0 and at most 1"),
+        ("ppo.discount=1.5", r"ppo\.discount = 1\.5 is out of range: it must be at least 0 and at most 1"),
         ("bonus.learning_rate=0", "greater than 0"),
         ("bonus.embedding=7", "even"),
+        ("mix.momentum=1", r"mix\.momentum = 1\.0 is out of range: it must be at least 0 and below 1"),
+        ("env.noise=-0.1", "at least 0"),
+        ("ppo.learning_rate=1e999", "greater than 0"),
         ("seeds=0", "greater than 0"),
         ("env.id=MiniGrid-DoorKey-9x9-v0", "Did you mean 'MiniGrid-DoorKey-"),
         ("env.view_size=4", "odd"),
@@ -61,6 +71,31 @@ def test_a_wrong_override_says_what_is_wrong(assignment, says):
 def test_values_that_cannot_work_are_refused(assignment, says):
     with pytest.raises(UserError, match=says):
         check(override(Experiment(), assignment))
+
+
+def test_the_parts_of_a_mixture_are_checked():
+    mixed = Experiment(bonus=parse("etd + 0.5*ngu*count", lambda name: BONUSES[name]()))
+    check(mixed)
+    with pytest.raises(UserError, match=r"bonus\.terms\.1\.factors\.0\.momentum = 1\.0 is out of range"):
+        check(override(mixed, "bonus.terms.1.factors.0.momentum=1"))
+    with pytest.raises(UserError, match=r"bonus\.terms = \(\) is out of range: it must be at least 1"):
+        check(Experiment(bonus=Mixture()))
+
+
+def test_a_redeclared_field_keeps_a_limit():
+    with pytest.raises(UserError, match=r"bonus\.learning_rate = 0\.0"):
+        check(Experiment(bonus=AGAC(learning_rate=0.0)))
+
+
+def test_fields_of_ones_own_are_judged_by_their_own_limits():
+    @dataclass(frozen=True)
+    class Wide(Trunk):
+        layers: int = limited(2, least=1)
+        momentum: float = 5.0
+
+    check(Experiment(ppo=PPO(trunk=Wide())))
+    with pytest.raises(UserError, match=r"bonus\.trunk\.layers = 0 is out of range: it must be at least 1"):
+        check(Experiment(bonus=ETD(trunk=Wide(layers=0))))
 
 
 def test_unknown_names_in_a_file_are_refused():

@@ -24,6 +24,8 @@ from etd.core.errors import UserError, unknown
 from etd.core.plugins import Unavailable
 from etd.envs import Task, custom
 from etd.envs.custom import Factory
+from etd.nets.cells import CELLS, Cell
+from etd.nets.trunks import Trunk
 from etd.train.experiment import Experiment
 from etd.train.reward import Mix
 
@@ -33,6 +35,8 @@ PARTS: dict[type, dict[str, type]] = {
     Bonus: dict(BONUSES),
     PPO: {"ppo": PPO},
     Mix: {"mix": Mix},
+    Trunk: {"trunk": Trunk},
+    Cell: dict(CELLS),
 }
 """What a part may be, and ours of that kind by their short names. A single one is the default and goes unnamed."""
 
