@@ -5,8 +5,8 @@ import json
 import pytest
 
 from etd import ETD, PRESETS, Experiment, NoBonus, Task, UserError
-from etd.train import presets
 from etd.lab.runs.config import check, from_dict, override, to_dict
+from etd.train import presets
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -45,7 +45,10 @@ def test_a_wrong_override_says_what_is_wrong(assignment, says):
 @pytest.mark.parametrize(
     ("assignment", "says"),
     [
-        ("ppo.minibatch=500", "does not divide num_envs x rollout_steps = 16 x 512 = 8192. Choose a divisor, such as 512"),
+        (
+            "ppo.minibatch=500",
+            "does not divide num_envs x rollout_steps = 16 x 512 = 8192. Choose a divisor, such as 512",
+        ),
         ("bonus.minibatch=1000", "such as 1024"),
         ("ppo.discount=1.5", "between 0 and 1"),
         ("bonus.learning_rate=0", "greater than 0"),
