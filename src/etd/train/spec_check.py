@@ -28,8 +28,7 @@ def too_long(spec: EnvSpec, length: int) -> UserError:
     """Memories hold max_steps + 1 entries."""
     return UserError(
         f"An episode of {spec.name} has gone on for {length:,} steps, but its spec says max_steps={spec.max_steps:,}. "
-        "Let the environment truncate it by then, or set a larger max_steps and train anew. Nothing of this iteration "
-        "was saved."
+        "Let the environment truncate it by then, or set a larger max_steps and train anew."
     )
 
 

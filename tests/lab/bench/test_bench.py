@@ -10,7 +10,7 @@ import pytest
 from tests.corridor import HOST, Corridor
 
 from etd.agent.ppo import PPO
-from etd.bonuses import Count, NoBonus
+from etd.bonuses import NoBonus
 from etd.core.errors import UserError
 from etd.envs import Task
 from etd.lab.bench import host as hostbench
@@ -43,7 +43,7 @@ def test_arithmetic_is_counted_from_the_program() -> None:
 def test_training_is_timed_whole_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Task, "make", lambda _: Corridor())
     monkeypatch.setattr(bench, "matmul_rate", lambda: 1e9)
-    result = bench.training(replace(TINY, env=Task("corridor"), bonus=Count(), seeds=2), repeats=1)
+    result = bench.training(replace(TINY, env=Task("corridor"), seeds=2), repeats=1)
     parts = ["starts", "acting", "environment", "scoring", "model epochs", "PPO epochs"]
     assert list(result["phases_s"]) == parts
     assert all(result["phases_s"][name] > 0 for name in ("starts", "environment", "scoring", "PPO epochs"))
