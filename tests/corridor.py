@@ -50,8 +50,8 @@ class HostCorridor(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 1, (CELLS + 1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, render_mode=None, drift=False, pause=0.0):
-        self.render_mode, self.drift, self.pause = render_mode, drift, pause
+    def __init__(self, render_mode=None, drift=False):
+        self.render_mode, self.drift = render_mode, drift
         _fail("build")
 
     def reset(self, *, seed=None, options=None):
@@ -66,7 +66,6 @@ class HostCorridor(gymnasium.Env):
 
     def step(self, action):
         _fail("step")
-        sleep(self.pause)
         self.cell, self.time = self.cell + 2 * action - 1, self.time + 1
         ended = self.cell in (0, CELLS - 1)
         return self.observe(), float(self.cell == CELLS - 1), ended, self.time == LIMIT, {}
@@ -109,4 +108,3 @@ def _fail(when):
 
 gymnasium.register("Corridor-v0", HostCorridor, max_episode_steps=LIMIT)
 gymnasium.register("Drift-v0", HostCorridor, max_episode_steps=LIMIT, kwargs={"drift": True})
-gymnasium.register("Slow-v0", HostCorridor, max_episode_steps=LIMIT, kwargs={"pause": 0.04})

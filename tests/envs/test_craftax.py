@@ -260,7 +260,8 @@ def test_lava_is_never_nearer_than_the_shortest_episode(package, constants, quic
 def test_an_episode_is_played_again_from_its_start_and_actions(world, quick, rng):
     env = craftax.make(SYMBOLIC)
     actions = rng.integers(17, size=STEPS).astype(np.int32)
-    states = [quick(lambda key: replay(env, world, actions, key))(jax.random.key(k)) for k in (0, 1)]
+    keys = [jax.random.split(jax.random.key(k), STEPS) for k in (0, 1)]
+    states = [quick(lambda keys: replay(env, world, actions, keys))(some) for some in keys]
     jax.tree.map(np.testing.assert_array_equal, *states)
     assert len(np.unique(states[0].cows.position[-1])) > 1
 

@@ -28,4 +28,6 @@ def test_noise_blurs_observations_and_nothing_else(quick):
         # 37,632 draws: the mean is within 5 standard errors of 0, the deviation within 2 % of sigma.
         assert abs(error.mean()) < 5 * 0.1 / np.sqrt(error.size)
         np.testing.assert_allclose(error.std(), 0.1, rtol=0.02)
+        between = np.corrcoef(error.reshape(-1, error.shape[-1]).T)  # of the channels of 12,544 cells
+        np.testing.assert_allclose(between, np.eye(len(between)), atol=0.05)
     assert abs(np.corrcoef(errors[0].ravel(), errors[1].ravel())[0, 1]) < 0.05

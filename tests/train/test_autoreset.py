@@ -102,6 +102,21 @@ def test_levels_do_not_depend_on_the_rollout_length(quick, rng):
     jax.tree.map(np.testing.assert_array_equal, short, whole)
 
 
+def test_starts_taken_twice_are_counted(quick):
+    """Two environments, one start each: the first ends at steps 2 and 4 of 4, the second at step 4 alone."""
+    env, key = Numbered(), jax.random.key(0)
+
+    @quick
+    def run(actions):
+        envs = autoreset.begin(env, key, 2)
+        pool = autoreset.generate(env, key, envs, 1)
+        after, _ = jax.lax.scan(lambda envs, action: autoreset.step(env, pool, envs, action, key), envs, actions)
+        return autoreset.repeated(pool, after)
+
+    assert run(jnp.array([[1, 0]] * 4)) == 1
+    assert run(jnp.array([[0, 0]] * 4)) == 0
+
+
 def test_pool_is_as_small_as_the_worst_case_allows():
     spec = Numbered().spec
     # An episode that came over may end at once, the next two steps later: ends at steps 1, 3, 5 of 5 or 6.

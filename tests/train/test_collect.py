@@ -31,6 +31,29 @@ class Echo:
         return time + 1, Transition(action, action.sum(), no, time == 2, jnp.zeros((), jnp.uint32))
 
 
+@dataclass(frozen=True)
+class Dice(Echo):
+    """Shows what its steps draw."""
+
+    def step(self, time, action, key):
+        time, transition = super().step(time, action, key)
+        return time, transition._replace(next_obs=jax.random.uniform(key, (2,)))
+
+
+def test_every_step_of_every_environment_draws_its_own(quick, fill):
+    env, ppo = Dice(), PPO(features=5, latent=6, norm="none")
+    learner = fill(lambda key: ppo.init(key, env.spec))
+
+    @quick
+    def run(learner, key):
+        envs = autoreset.begin(env, key, ENVS)
+        pool = autoreset.generate(env, key, envs, autoreset.pool_size(env.spec, STEPS))
+        return collect(env, learner, envs, first_hidden(5, ENVS), pool, STEPS, key, frozenset())[2].next_obs
+
+    drawn = np.asarray(run(learner, jax.random.key(0)))
+    assert len(np.unique(drawn)) == drawn.size == STEPS * ENVS * 2
+
+
 @pytest.fixture(scope="module")
 def collected(quick, fill):
     env, ppo = Echo(), PPO(features=5, latent=6, norm="batch")

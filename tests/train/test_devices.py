@@ -17,7 +17,7 @@ from etd.agent.ppo import PPO
 from etd.bonuses import NoBonus
 from etd.core.types import Discrete, EnvSpec, Transition
 from etd.lab.runs.store import Run
-from etd.train import compiled, learn
+from etd.train import backend, compiled, learn
 from etd.train.experiment import Experiment
 
 DEVICES = {3: 1, 4: 2}
@@ -76,7 +76,7 @@ def check_each_seed_equals_itself_alone(experiment, iterate):
 def check_saved_and_loaded_it_continues_exactly(experiment, state, folder):
     run, step = Run.create(folder, Experiment()), compiled.make_step(experiment)
     run.save(state, 2)
-    loaded, _, _ = run.load(compiled.shapes(experiment))
+    loaded, _, _ = run.load(backend.shapes(experiment))
     assert_same(to_host(loaded), to_host(state))
     after = step(loaded)
     assert devices(after) == {2}

@@ -27,13 +27,13 @@ from etd.core.errors import UserError
 from etd.core.types import Rollout
 from etd.envs import Task
 from etd.envs.host import pool
-from etd.envs.host.env import Normaliser
+from etd.envs.host.env import HostEnv, Normaliser
 from etd.envs.host.pool import WorkerError
 from etd.lab.runs import session
 from etd.lab.runs.progress import Progress
-from etd.train import compiled, learn
+from etd.train import backend, learn
 from etd.train.experiment import Experiment
-from etd.train.host import HostCollector, HostTrainer, advancing
+from etd.train.host_collect import HostCollector
 
 TINY = Experiment(
     env=Task(HOST),
@@ -75,19 +75,18 @@ def copied(tree):
 @pytest.fixture(scope="module")
 def together():
     """States and rollouts of three iterations on the host, both seeds."""
-    states, rollouts = [], []
-    with advancing(TINY) as step:
-        inner = step.stage.rollout
+    states, rollouts, inner = [], [], HostCollector.rollout
 
-        def remember(*args):
-            hidden, rollout = inner(*args)
-            rollouts.append(rollout)
-            return hidden, rollout
+    def remember(*args):
+        hidden, rollout = inner(*args)
+        rollouts.append(rollout)
+        return hidden, rollout
 
-        step.stage.rollout = remember
-        state = compiled.make_init(TINY)()
+    with pytest.MonkeyPatch.context() as patch, backend.open(TINY) as agents:
+        patch.setattr(HostCollector, "rollout", remember)
+        state = agents.start()
         for _ in range(3):
-            state, metrics = step(state)
+            state, metrics = agents.advance(state)
             states.append((copied(state._replace(key=None)), copied(metrics)))
     return states, rollouts
 
@@ -110,24 +109,56 @@ def test_host_and_device_learn_the_same(together):
                 np.testing.assert_allclose(said[name][index], metrics[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
+def first(env, num_envs):
+    """One seed's environments at their start, [1, N]."""
+    return jax.tree.map(lambda leaf: leaf[None], env.begin(num_envs))
+
+
+def silent(obs, action):
+    """What ``make_actor`` makes of a policy that always acts alike and remembers nothing."""
+    nothing = np.zeros(obs.shape[:2], np.float32)
+    return {"action": nothing.astype(np.int32) + action, "log_prob": nothing, "value": nothing}
+
+
 def test_the_policy_looks_while_environments_step(monkeypatch):
-    """Two environments of 40 ms a step in one worker, 30 ms a look: ten steps take 0.8 s, not 1.46."""
-    monkeypatch.setenv("ETD_WORKERS", "1")
-    env = Task(HOST.replace("Corridor-", "Slow-")).host()
-    stage = HostCollector(env, [0], 2, "train")
+    """At every look but the first and the last the other group is stepping."""
+    env, stepping, seen = Task(HOST).host(), [], []
+    collector = HostCollector(env, [0], "train", first(env, 2))
+    step, wait = collector.pool.step, collector.pool.wait
 
     def look(policy, obs, hidden, noise):
-        time.sleep(0.03)
-        nothing = np.zeros(obs.shape[:2], np.float32)
-        return {"action": nothing.astype(np.int32), "log_prob": nothing, "value": nothing}, hidden
+        seen.append(stepping.copy())
+        return silent(obs, 0), hidden
+
+    monkeypatch.setattr(collector.pool, "step", lambda group: (stepping.append(group), step(group)))
+    monkeypatch.setattr(collector.pool, "wait", lambda: (wait(), stepping.pop(0)))
+    try:
+        collector.rollout(look, None, np.zeros((1, 2, 1), np.float32), np.zeros((1, 3, 2), np.float32))
+    finally:
+        collector.close()
+    assert seen == [[], [0], [1], [0], [1], [0], [1], []]
+
+
+def test_an_episode_that_breaks_its_limit_ends_with_a_sentence():
+    """The corridor takes up to seven steps; its spec here says that none takes more than three."""
+
+    class Short(HostEnv):
+        @property
+        def spec(self):
+            return replace(super().spec, max_steps=3)
+
+    env = Short(HOST)
+    collector = HostCollector(env, [0], "train", first(env, 2))
+    turns = iter(range(100))
+
+    def look(policy, obs, hidden, noise):
+        return silent(obs, next(turns) // 2 % 2), hidden  # left, right, left: it stays near the middle
 
     try:
-        stage.begin(jax.tree.map(lambda leaf: leaf[None], env.begin(2)))
-        began = time.perf_counter()
-        stage.rollout(look, None, np.zeros((1, 2, 1), np.float32), np.zeros((1, 10, 2), np.float32))
-        assert 0.8 <= time.perf_counter() - began < 1.2
+        with pytest.raises(UserError, match=r"has gone on for 4 steps, but its spec says max_steps=3\."):
+            collector.rollout(look, None, np.zeros((1, 2, 1), np.float32), np.zeros((1, 6, 2), np.float32))
     finally:
-        stage.pool.close()
+        collector.close()
 
 
 def test_rollouts_keep_true_ends(together):
@@ -146,34 +177,55 @@ def test_rollouts_keep_true_ends(together):
         assert rollout.hidden[1:][~done].any()
 
 
-def test_resuming_is_exact(together):
+@pytest.fixture(scope="module")
+def resumed(together):
+    """The state after two iterations, as a checkpoint gives it back."""
+
+    def build(after):
+        start, key = together[0][after - 1][0], backend.open(TINY).start().key
+        assert start.envs.time.any()  # episodes were under way
+        return jax.tree.map(jax.numpy.asarray, start._replace(key=key))
+
+    return build
+
+
+def test_resuming_is_exact(together, resumed):
     """From the second state on, in new worker processes: bit for bit the third."""
     states, _ = together
-    start = states[1][0]
-    key = compiled.make_init(TINY)().key
-    assert start.envs.time.any()  # episodes were under way
-    with advancing(TINY) as step:
-        state, metrics = step(jax.tree.map(jax.numpy.asarray, start._replace(key=key)))
+    with backend.open(TINY) as agents:
+        state, metrics = agents.advance(resumed(2))
     jax.tree.map(np.testing.assert_array_equal, copied(state._replace(key=None)), states[2][0])
     jax.tree.map(np.testing.assert_array_equal, copied(metrics), states[2][1])
 
 
-def test_what_does_not_repeat_itself_ends_and_is_told(together):
+def test_closed_it_goes_on_where_it_was(together):
+    """New workers come to where the state has the environments: bit for bit as if they had never ended."""
+    with backend.open(TINY) as agents:
+        state, _ = agents.advance(agents.start())
+        before = agents.collector.pool.workers
+        agents.close()
+        assert all(worker.process.poll() is not None for worker in before)
+        state, _ = agents.advance(state)
+    jax.tree.map(np.testing.assert_array_equal, copied(state._replace(key=None)), together[0][1][0])
+
+
+def test_what_does_not_repeat_itself_ends_and_is_told(resumed, together, monkeypatch):
     """Observations that depend on the process cannot be found again: every running episode is cut."""
-    experiment, said = replace(TINY, env=Task(HOST.replace("Corridor-v0", "Drift-v0"))), []
-    start, key = together[0][1][0], compiled.make_init(TINY)().key
-    with advancing(experiment, said.append) as step:
-        step.stage.begin(start.envs)
-        _, rollout = step.stage.rollout(
-            compiled.make_actor(experiment),
-            start.learner.policy,
-            start.hidden,
-            np.asarray(compiled.make_noise(experiment)(jax.tree.map(jax.numpy.asarray, start._replace(key=key)))),
-        )
-    cut = start.envs.time > 0
-    np.testing.assert_array_equal(rollout.step.truncated[:, 0] & ~rollout.step.terminated[:, 0], cut)
+    experiment, said, start = replace(TINY, env=Task(HOST.replace("Corridor-v0", "Drift-v0"))), [], resumed(2)
+    cut, rollouts, inner = np.asarray(start.envs.time) > 0, [], HostCollector.rollout
+
+    def remember(*args):
+        rollouts.append(inner(*args)[1])
+        raise UserError("enough was seen")
+
+    monkeypatch.setattr(HostCollector, "rollout", remember)
+    with backend.open(experiment, said.append) as agents, pytest.raises(UserError, match="enough"):
+        agents.advance(start)
+    step = rollouts[0].step
+    np.testing.assert_array_equal(step.truncated[:, 0] & ~step.terminated[:, 0], cut)
     assert f"{cut.sum()} of 8 environments" in said[0]
-    assert not rollout.step.reward[:, 0][cut].any()
+    assert not step.reward[:, 0][cut].any()
+    assert not start.iteration.is_deleted()  # a failure before learning leaves the state whole
 
 
 def test_a_run_from_start_to_film(tmp_path):
@@ -199,18 +251,16 @@ def test_a_worker_that_dies_is_replaced(fault, faults, words):
     """Each death: one sentence, also of a worker that dies before it is ready; the episodes it played are truncated,
     without reward; training goes on."""
     said = []
-    with advancing(replace(TINY, seeds=1), said.append) as step:
-        driver: HostTrainer = step
-        state = compiled.make_init(replace(TINY, seeds=1))()
-        state, _ = step(state)
+    with backend.open(replace(TINY, seeds=1), said.append) as agents:
+        state, _ = agents.advance(agents.start())
         fault(*faults)
-        before = driver.stage.pool.workers[:]
-        state, metrics = step(state)
-        assert sum(a is not b for a, b in zip(before, driver.stage.pool.workers, strict=True)) == 1
+        before = agents.collector.pool.workers[:]
+        state, metrics = agents.advance(state)
+        assert sum(a is not b for a, b in zip(before, agents.collector.pool.workers, strict=True)) == 1
         assert len(said) == len(words)
         assert all(word in sentence for word, sentence in zip(words, said, strict=True))
         assert metrics["alive"].all()
-        step(state)
+        agents.advance(state)
 
 
 @pytest.fixture
@@ -218,7 +268,7 @@ def pair(fault, monkeypatch):
     """Two corridors in one worker, at their start, and what was said of them."""
     monkeypatch.setenv("ETD_WORKERS", "1")
     said: list[str] = []
-    with pool.WorkerPool(HOST, Task(HOST).host().spec, [(0, 0), (0, 1)], [0, 0], tell=said.append) as both:
+    with pool.WorkerPool(Task(HOST).host(), [(0, 0), (0, 1)], [0, 0], tell=said.append) as both:
         assert both.begin(np.zeros(2, np.int32), {}) == 0
 
         def step(*actions):
@@ -271,7 +321,7 @@ def test_signals_for_the_parent_are_not_for_its_workers(pair):
 
 def test_environments_are_closed_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setenv("CORRIDOR_CLOSED", str(tmp_path))
-    with pool.WorkerPool(HOST, Task(HOST).host().spec, [(0, n) for n in range(3)], [0] * 3):
+    with pool.WorkerPool(Task(HOST).host(), [(0, n) for n in range(3)], [0] * 3):
         here = len(list(tmp_path.iterdir()))
     assert len(list(tmp_path.iterdir())) == here + 3
 
@@ -283,7 +333,7 @@ def test_too_little_shared_memory_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(UserError, match=r"2 environments of .*Corridor-v0 need .* MiB of shared memory; .* has less"):
-        pool.WorkerPool(HOST, Task(HOST).host().spec, [(0, 0), (0, 1)], [0, 0])
+        pool.WorkerPool(Task(HOST).host(), [(0, 0), (0, 1)], [0, 0])
 
 
 def test_a_workers_words_are_shown_as_they_are(capsys):
@@ -296,11 +346,11 @@ def test_a_workers_words_are_shown_as_they_are(capsys):
 def test_a_worker_that_does_not_answer_is_told_of_and_waited_for(fault, monkeypatch):
     monkeypatch.setattr(pool, "PATIENCE", 0.3)
     said = []
-    with advancing(replace(TINY, seeds=1), said.append) as step:
-        state, _ = step(compiled.make_init(replace(TINY, seeds=1))())
+    with backend.open(replace(TINY, seeds=1), said.append) as agents:
+        state, _ = agents.advance(agents.start())
         said.clear()
         fault("step wait")
-        step(state)
+        agents.advance(state)
     assert len(said) == 1
     assert said[0].endswith("has not answered for 0 s; waiting.")
 
@@ -324,7 +374,7 @@ import sys, time
 import tests.corridor
 from etd.envs.host.env import HostEnv
 from etd.envs.host.pool import WorkerPool
-pool = WorkerPool({HOST!r}, HostEnv({HOST!r}).spec, [(0, n) for n in range(4)], [0] * 4)
+pool = WorkerPool(HostEnv({HOST!r}), [(0, n) for n in range(4)], [0] * 4)
 print(*[worker.process.pid for worker in pool.workers], flush=True)
 time.sleep(60)
 """
@@ -363,10 +413,10 @@ def test_the_normaliser_is_gymnasiums(rng):
 
 def test_normalised_training_counts_every_observation_once():
     experiment = replace(TINY, env=Task(HOST, normalise=True), seeds=1)
-    with advancing(experiment) as step:
-        state, _ = step(compiled.make_init(experiment)())
+    with backend.open(experiment) as agents:
+        state, _ = agents.advance(agents.start())
         kept = state.envs.normaliser
-        done = int(np.asarray(step.stage.running.episode).sum())
+        done = int(np.asarray(state.envs.episode).sum())
     assert float(kept.seen.sum()) == pytest.approx(4 + 40 + done, abs=0.01)
 
 

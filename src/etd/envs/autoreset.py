@@ -69,15 +69,28 @@ def generate(env: DeviceEnv, key: Key, envs: Envs, size: int) -> StartPool:
     return StartPool(jax.vmap(lambda e: _starts(env, key, e))(episodes), envs.episode)
 
 
+def step_keys(key: Key, num_envs: int) -> Key:
+    """[N] what each environment's step draws from, where ``key`` is given to ``step``."""
+    return jax.random.split(key, num_envs)
+
+
+def repeated(pool: StartPool, envs: Envs) -> Array:
+    """[] how many starts were taken a second time, by environments that came to ``envs`` with this pool."""
+    return jnp.maximum(envs.episode - pool.first - _size(pool), 0).sum()
+
+
+def _size(pool: StartPool) -> int:
+    return jax.tree.leaves(pool.starts)[0].shape[0]
+
+
 def step(env: DeviceEnv, pool: StartPool, envs: Envs, action: Array, key: Key) -> tuple[Envs, Transition]:
     """Advance all environments; one that ends takes its next start. Actions [N, ...]."""
-    keys = jax.random.split(key, envs.episode.shape[0])
+    keys = step_keys(key, envs.episode.shape[0])
     state, transition = jax.vmap(env.step)(envs.now.state, action, keys)
     if transition.fingerprint is None:
         transition = transition._replace(fingerprint=jax.vmap(fingerprint)(transition.next_obs))
-    # Cannot run over while the pool has pool_size starts; the clip only makes a caller's mistake visible as a repeat.
-    size = jax.tree.leaves(pool.starts)[0].shape[0]
-    row = jnp.minimum(envs.episode - pool.first, size - 1)
+    # Runs over only where an episode was shorter than the spec says: its last start repeats, and ``repeated`` tells.
+    row = jnp.minimum(envs.episode - pool.first, _size(pool) - 1)
     fresh = jax.tree.map(lambda leaf: jax.vmap(lambda column, i: column[i], (1, 0))(leaf, row), pool.starts)
     carried = Start(state, transition.next_obs)
 

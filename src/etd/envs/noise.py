@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,10 +37,6 @@ class Noisy:
         """As the environment's, seen through noise. The fingerprint stays that of the true state."""
         state, transition = self.env.step(state, action, key)
         return state, transition._replace(next_obs=self._blur(transition.next_obs, key))
-
-    def render(self, state: PyTree) -> Any:
-        """The true state."""
-        return self.env.render(state)  # type: ignore[attr-defined]
 
     def _blur(self, obs: Array, key: Key) -> Array:
         noise = jax.random.normal(named(key, "noise"), obs.shape)

@@ -64,7 +64,6 @@ def collect(
     space = env.spec.action
     noise = action_noise(named(key, "action"), space, (steps, hidden.shape[0]))
     noise = jnp.zeros_like(noise) if greedy else noise
-    step_keys = jax.random.split(named(key, "env"), steps)
 
     def advance(carry: tuple[Envs, Array], now: tuple[Array, Key]) -> tuple[tuple[Envs, Array], dict[str, Any]]:
         (envs, hidden), (noise, step_key) = carry, now
@@ -72,12 +71,17 @@ def collect(
         after, transition = autoreset.step(env, pool, envs, to_env(row["action"], space), step_key)
         return (after, forget(after_hidden, transition)), {**row, "step": transition}
 
-    (envs, hidden), rows = jax.lax.scan(advance, (envs, hidden), (noise, step_keys))
+    (envs, hidden), rows = jax.lax.scan(advance, (envs, hidden), (noise, step_keys(key, steps)))
     last = net(envs.now.obs, hidden)
     ends = {"obs": envs.now.obs, "value": last.value, "hidden": hidden, "features": last.features}
     for name in sorted(ends.keys() & rows.keys()):  # in one order, so that every process compiles the same program
         rows[name] = jnp.concatenate([rows[name], ends[name][None]])
     return envs, hidden, Rollout(**rows)
+
+
+def step_keys(key: Key, steps: int) -> Key:
+    """[T] what ``autoreset.step`` draws from at each step, where ``key`` is given to ``collect``."""
+    return jax.random.split(named(key, "env"), steps)
 
 
 def forget(hidden: Array, transition: Transition) -> Array:

@@ -1,5 +1,5 @@
-"""The seed axis, its devices and compilation. Only this file knows that there are several seeds, and ``host``, whose
-one pool of environments serves them all."""
+"""The seed axis, its devices and compilation. Only this file knows that there are several seeds, and ``host_collect``,
+whose one pool of environments serves them all."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
+from etd.envs.host.env import HostEnv
 from etd.nets.heads import action_noise
 from etd.nets.model import Learner
 from etd.train import learn
@@ -26,18 +27,7 @@ from etd.train.learn import TrainState
 @lru_cache(maxsize=8)
 def make_init(experiment: Experiment) -> Callable[[], TrainState]:
     """A function that makes the first state of all seeds, leaves [S, ...]."""
-    host = experiment.env.host()
-
-    def one(seed: Array) -> TrainState:
-        key = jax.random.key(seed)
-        if host is None:
-            return learn.init(experiment, experiment.env.make(), key)
-        return learn.assemble(experiment, host.spec, host.begin(experiment.num_envs), key)
-
-    def begin() -> TrainState:
-        return _shared(jax.vmap(one))(experiment.seed + jnp.arange(experiment.seeds))
-
-    return _precise(experiment, jax.jit(begin))
+    return _init(experiment, partial(learn.init, experiment, experiment.env.make()))
 
 
 @lru_cache(maxsize=8)
@@ -52,7 +42,23 @@ def make_step(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState
     return step if place is None else lambda state: step(_moved(state, place))
 
 
+def _init(experiment: Experiment, one: Callable[[Key], TrainState]) -> Callable[[], TrainState]:
+    """Of ``one`` seed's first state, from its key."""
+
+    def begin() -> TrainState:
+        seeds = experiment.seed + jnp.arange(experiment.seeds)
+        return _shared(jax.vmap(lambda seed: one(jax.random.key(seed))))(seeds)
+
+    return _precise(experiment, jax.jit(begin))
+
+
 # The parts of an iteration where the environments live on the host.
+
+
+@lru_cache(maxsize=8)
+def make_host_init(experiment: Experiment, env: HostEnv) -> Callable[[], TrainState]:
+    """As ``make_init``, around environments of the host that are yet to begin."""
+    return _init(experiment, lambda key: learn.assemble(experiment, env.spec, env.begin(experiment.num_envs), key))
 
 
 @lru_cache(maxsize=8)
@@ -143,11 +149,6 @@ def _of_one_seed(experiment: Experiment, work: Callable) -> Callable:
         return work(env, jax.tree.map(lambda leaf: leaf[index], state.learner), key)
 
     return _precise(experiment, jax.jit(run))
-
-
-def shapes(experiment: Experiment) -> PyTree:
-    """Shapes and types of the whole state, without computing anything."""
-    return jax.eval_shape(make_init(experiment))
 
 
 def over_seeds(function: Callable) -> Callable:

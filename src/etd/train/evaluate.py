@@ -12,7 +12,7 @@ from etd.core.types import Array, EnvSpec, Key, PyTree, Rollout
 from etd.envs import autoreset
 from etd.envs.autoreset import Envs, StartPool
 from etd.envs.base import DeviceEnv
-from etd.train.collect import collect, first_hidden
+from etd.train.collect import collect, first_hidden, step_keys
 from etd.train.experiment import Experiment
 from etd.train.learn import LearnerState
 
@@ -46,6 +46,8 @@ class Episodes(NamedTuple):
     """[max_steps, E, ...]"""
     bonus: Array
     """[max_steps, E] before standardising, under a memory that was empty at the start"""
+    keys: Key
+    """[max_steps, E] what each environment's steps drew from"""
     outcome: Outcome
 
 
@@ -56,23 +58,25 @@ def play(
     steps = env.spec.max_steps
     envs, pool = _levels(env, episodes, key)
     hidden = first_hidden(experiment.ppo, episodes)
-    _, _, rollout = collect(
-        env, learner.policy, envs, hidden, pool, steps, named(key, "play"), experiment.bonus.needs, greedy
-    )
+    play_key = named(key, "play")
+    _, _, rollout = collect(env, learner.policy, envs, hidden, pool, steps, play_key, experiment.bonus.needs, greedy)
+    keys = jax.vmap(lambda step_key: autoreset.step_keys(step_key, episodes))(step_keys(play_key, steps))
     fresh = experiment.bonus.init(named(key, "memory"), env.spec, episodes)
     state = learner.bonus._replace(memory=fresh.memory)
     _, scored = experiment.bonus.score(state, rollout, named(key, "score"))
-    return Episodes(envs.now.state, rollout, scored.bonus, _outcome(env.spec, rollout, jnp.ones(episodes, bool)))
+    went = _outcome(env.spec, rollout, jnp.ones(episodes, bool))
+    return Episodes(envs.now.state, rollout, scored.bonus, keys, went)
 
 
 def outcome(
     experiment: Experiment, env: DeviceEnv, learner: LearnerState, episodes: int, key: Key, greedy: bool
 ) -> Outcome:
-    """How such episodes go, without keeping them: no longer than the longest of them takes, and without its bonus."""
+    """How such episodes go, without keeping them: no longer than the longest of them takes, and without its bonus. One
+    that goes on for more than max_steps is left there."""
     envs, pool = _levels(env, episodes, key)
 
     def unfinished(carry: _Carry) -> Array:
-        return carry[3].any()
+        return carry[3].any() & (carry[0] * CHUNK <= env.spec.max_steps)
 
     def more(carry: _Carry) -> _Carry:
         chunk, envs, hidden, playing, before = carry
@@ -104,13 +108,14 @@ def _outcome(spec: EnvSpec, rollout: Rollout, playing: Array) -> Outcome:
     return Outcome(now.sum(0), (step.reward * now).sum(0), (spec.success(step) & now).any(0), achieved)
 
 
-def replay(env: DeviceEnv, start: PyTree, actions: Array, key: Key) -> PyTree:
-    """The states of one episode, [T+1, ...], from its first state and its actions [T, ...]."""
+def replay(env: DeviceEnv, start: PyTree, actions: Array, keys: Key) -> PyTree:
+    """The states of one episode, [T+1, ...], from its first state, its actions [T, ...] as the environment took them
+    and the keys [T] of its steps."""
 
     def advance(state: PyTree, now: tuple[Array, Key]) -> tuple[PyTree, PyTree]:
         action, step_key = now
         state, _ = env.step(state, action, step_key)
         return state, state
 
-    _, states = jax.lax.scan(advance, start, (actions, jax.random.split(key, actions.shape[0])))
+    _, states = jax.lax.scan(advance, start, (actions, keys))
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, states)

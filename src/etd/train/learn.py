@@ -73,7 +73,8 @@ def iterate(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[
     envs, hidden, rollout = collect(
         env, state.learner.policy, state.envs, state.hidden, pool, experiment.rollout_steps, key, experiment.bonus.needs
     )
-    return learn_from_rollout(experiment, env.spec, state, envs, hidden, rollout)
+    state, metrics = learn_from_rollout(experiment, env.spec, state, envs, hidden, rollout)
+    return state, {**metrics, "repeated_starts": autoreset.repeated(pool, envs)}
 
 
 def iteration_key(state: TrainState) -> Key:

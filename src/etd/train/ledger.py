@@ -70,6 +70,9 @@ def record(ledger: Ledger, spec: EnvSpec, rollout: Rollout, step: Array) -> tupl
         "states_per_episode": mean[2],
         "episodes": ledger.episodes,
         "states": _distinct(seen),
+        # For ``spec_check``.
+        "shortest_episode": jnp.where(done, sums[1], jnp.inf).min(),
+        "longest_episode": sums[1].max(),
     }
     if spec.can_succeed:
         metrics |= {"success": mean[3], "first_success": first}

@@ -154,5 +154,12 @@ def test_what_cannot_be_made_is_said() -> None:
         Task.of("gymnasium:nowhere:Thing-v0")
     with pytest.raises(UserError, match="cannot make ':Thing-v0': Before a colon stands the module"):
         host.make("gymnasium::Thing-v0")
-    with pytest.raises(UserError, match="gymnasium:Toy-v0 draws no pictures"):
-        toy().render()
+
+
+def test_what_draws_no_pictures_is_shown_by_its_observations() -> None:
+    for seen in (VECTOR, IMAGE):
+        env = toy(seen=seen)
+        env.reset(seed=0)
+        assert (drawn := env.render()).dtype == np.uint8
+        assert min(drawn.shape[:2]) >= 200
+        assert drawn.std() > 10

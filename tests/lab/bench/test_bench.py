@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import pytest
-from tests.corridor import HOST
+from tests.corridor import HOST, Corridor
 
 from etd.agent.ppo import PPO
 from etd.bonuses import NoBonus
@@ -23,6 +25,32 @@ def test_a_bonus_costs_more_than_none() -> None:
     assert result["relative"]["none"] == 1
     assert result["relative"]["icm"] > 1.2
     assert result["iteration_s"]["none"] > 0
+
+
+def test_arithmetic_is_counted_from_the_program() -> None:
+    """2 m k n of a matrix product, times the length of a loop around it; a convolution likewise."""
+    a, b = jnp.ones((3, 5)), jnp.ones((5, 7))
+    assert bench.flops(jnp.dot, a, b) == 2 * 3 * 5 * 7
+    assert bench.flops(lambda a: jax.lax.scan(lambda c, _: (c, jnp.dot(a, b)), 0, None, 4)[1], a) == 4 * 210
+    image, kernel = jnp.ones((2, 6, 6, 3)), jnp.ones((2, 2, 3, 8))  # to [2, 5, 5, 8], 2 x 2 x 3 products each
+
+    def convolve(image: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(image, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    assert bench.flops(convolve, image) == 2 * (2 * 5 * 5 * 8) * (2 * 2 * 3)
+
+
+def test_training_is_timed_whole_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Task, "make", lambda _: Corridor())
+    monkeypatch.setattr(bench, "matmul_rate", lambda: 1e9)
+    result = bench.training(replace(TINY, env=Task("corridor"), seeds=2), repeats=1)
+    parts = ["starts", "acting", "environment", "scoring", "model epochs", "PPO epochs"]
+    assert list(result["phases_s"]) == parts
+    assert all(result["phases_s"][name] > 0 for name in ("starts", "environment", "scoring", "PPO epochs"))
+    assert result["steps_per_s"] == pytest.approx(2 * 4 * 16 / result["iteration_s"])
+    assert result["gflop_per_iteration"] > 0
+    assert result["fraction_of_matmul"] == pytest.approx(result["gflop_per_s"])
+    assert "steps/s" in str([column._cells for column in bench.table(result).columns])
 
 
 TINY = Experiment(

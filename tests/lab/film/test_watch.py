@@ -18,6 +18,7 @@ from etd.lab.film import distance_map, watch
 from etd.lab.film import frames as pictures
 from etd.lab.runs import session
 from etd.train import compiled
+from etd.train.backend import Episode
 
 EPISODES = 6
 
@@ -28,8 +29,13 @@ def loaded(trained: Path):
 
 
 @pytest.fixture(scope="module")
-def episode(loaded) -> pictures.Episode:
+def film(loaded) -> pictures.Film:
     return watch.record(*loaded, 1, EPISODES, greedy=False)
+
+
+@pytest.fixture(scope="module")
+def episode(film: pictures.Film) -> Episode:
+    return film.episode
 
 
 def frames(file: Path) -> tuple[list[np.ndarray], list[int]]:
@@ -42,7 +48,7 @@ def frames(file: Path) -> tuple[list[np.ndarray], list[int]]:
     return shown, durations
 
 
-def test_first_success_is_recorded(loaded, episode: pictures.Episode) -> None:
+def test_first_success_is_recorded(loaded, episode: Episode) -> None:
     run, state = loaded
     played = compiled.make_player(run.experiment, EPISODES, False)(state, 1, named(state.key[1], "film"))
     assert played.outcome.success.any()
@@ -53,43 +59,45 @@ def test_first_success_is_recorded(loaded, episode: pictures.Episode) -> None:
     assert episode.rewards[-1] > 0
 
 
-def test_bonus_belongs_to_the_state_drawn_beside_it(loaded, episode: pictures.Episode) -> None:
+def test_bonus_belongs_to_the_state_drawn_beside_it(loaded, episode: Episode) -> None:
     """b(s_t) = min_{k < t} d(s_k, s_t), from the drawn states alone."""
     run, state = loaded
     net = jax.tree.map(lambda leaf: leaf[1], state.learner.bonus.learner).net()
-    obs = jax.vmap(episode.env.observe)(jax.tree.map(jnp.asarray, episode.states))
+    obs = jax.vmap(run.experiment.env.make().observe)(jax.tree.map(jnp.asarray, episode.states))
     embedded = jax.jit(lambda obs: net.encode(net.trunk(obs)))(obs)
     distance = np.asarray(jax.jit(run.experiment.bonus.distance)(embedded, embedded))
     expected = [distance[:t, t].min() for t in range(1, len(episode) + 1)]
     np.testing.assert_allclose(episode.bonus, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_gif_has_every_step_and_holds_the_last(trained: Path, episode: pictures.Episode, tmp_path: Path) -> None:
+def test_gif_has_every_step_and_holds_the_last(
+    trained: Path, film: pictures.Film, episode: Episode, tmp_path: Path
+) -> None:
     out = watch.film(trained, tmp_path / "new" / "film.gif", seed=4, episodes=EPISODES)
     shown, durations = frames(out)
     assert len(shown) == len(episode) + 1
     assert durations[-1] == 1500
     assert len(set(durations[:-1])) == 1
     for step in (0, len(episode) // 2, len(episode)):
-        drawn = np.asarray(pictures.frame(episode, step)).astype(int)
+        drawn = np.asarray(pictures.frame(film, step)).astype(int)
         assert np.abs(shown[step] - drawn).mean() < 3, f"frame {step} does not show step {step}"
 
 
 def test_long_film_skips_steps_but_not_the_last(
-    trained: Path, episode: pictures.Episode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path, film: pictures.Film, episode: Episode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "FRAMES", 4)
     out = watch.film(trained, tmp_path / "film.gif", seed=4, episodes=EPISODES)
     shown, _ = frames(out)
     assert len(shown) == 4
-    last = np.asarray(pictures.frame(episode, len(episode))).astype(int)
+    last = np.asarray(pictures.frame(film, len(episode))).astype(int)
     assert np.abs(shown[-1] - last).mean() < 3
     again = watch.film(trained, tmp_path / "again.gif", seed=4, episodes=EPISODES)
     assert again.read_bytes() == out.read_bytes()
 
 
-def test_frame_is_even_and_shows_the_level(episode: pictures.Episode) -> None:
-    picture = pictures.frame(episode, 0)
+def test_frame_is_even_and_shows_the_level(film: pictures.Film) -> None:
+    picture = pictures.frame(film, 0)
     assert picture.width % 2 == picture.height % 2 == 0
     red, green, blue = np.moveaxis(np.asarray(picture).astype(int), -1, 0)
     goal = (green > red + 100) & (green > blue + 100)
@@ -98,7 +106,7 @@ def test_frame_is_even_and_shows_the_level(episode: pictures.Episode) -> None:
 
 
 @pytest.mark.parametrize("bonus", [[0.0, 0.0, 0.0], [-3.0, -1.0, -2.0], [-1e-3, 1e6, 0.5], [1e-4, 2e-4, 0.0]])
-def test_any_bonus_can_be_drawn(episode: pictures.Episode, bonus: list[float]) -> None:
+def test_any_bonus_can_be_drawn(episode: Episode, bonus: list[float]) -> None:
     low, ticks, high = pictures._scale(np.array(bonus))
     assert low <= min(bonus)
     assert high >= max(bonus)
@@ -136,19 +144,17 @@ def test_mp4(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def looked(loaded, episode: pictures.Episode) -> distance_map.Inside:
+def looked(loaded, episode: Episode) -> distance_map.Inside:
     run, state = loaded
     learner = jax.tree.map(lambda leaf: leaf[1], state.learner.bonus.learner)
-    return distance_map.look(episode.env, run.experiment.bonus, learner, episode.states)
+    return distance_map.look(run.experiment.env.make(), run.experiment.bonus, learner, episode.states)
 
 
-def test_the_nearest_state_before_makes_the_bonus(
-    loaded, episode: pictures.Episode, looked: distance_map.Inside
-) -> None:
+def test_the_nearest_state_before_makes_the_bonus(loaded, episode: Episode, looked: distance_map.Inside) -> None:
     """min_k d(s_k, s_t), where k is the state that is ringed."""
     run, state = loaded
     net = jax.tree.map(lambda leaf: leaf[1], state.learner.bonus.learner).net()
-    obs = jax.vmap(episode.env.observe)(jax.tree.map(jnp.asarray, episode.states))
+    obs = jax.vmap(run.experiment.env.make().observe)(jax.tree.map(jnp.asarray, episode.states))
     embedded = jax.jit(lambda obs: net.encode(net.trunk(obs)))(obs)
     distance = np.asarray(jax.jit(run.experiment.bonus.distance)(embedded, embedded))
     assert looked.nearest[0] == -1
@@ -157,7 +163,7 @@ def test_the_nearest_state_before_makes_the_bonus(
         np.testing.assert_allclose(distance[looked.nearest[t], t], episode.bonus[t - 1], rtol=1e-3, atol=1e-4)
 
 
-def test_maps_cover_the_room_and_nothing_else(episode: pictures.Episode, looked: distance_map.Inside) -> None:
+def test_maps_cover_the_room_and_nothing_else(episode: Episode, looked: distance_map.Inside) -> None:
     room = np.zeros((5, 5), bool)
     room[1:4, 1:4] = True
     for t in range(len(episode) + 1):
@@ -179,13 +185,19 @@ def test_doors_and_objects_are_no_place_to_stand_but_no_barrier() -> None:
 
 
 def test_distance_film(
-    loaded, episode: pictures.Episode, looked: distance_map.Inside, trained: Path, tmp_path: Path, monkeypatch
+    loaded,
+    film: pictures.Film,
+    episode: Episode,
+    looked: distance_map.Inside,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch,
 ) -> None:
-    monkeypatch.setattr(watch, "record", lambda *_: episode)  # recording is tested above
+    monkeypatch.setattr(watch, "record", lambda *_: film)  # recording is tested above
     shown, _ = frames(watch.film(trained, tmp_path / "deep.gif", seed=4, episodes=EPISODES, distance=True))
     assert len(shown) == len(episode) + 1
-    assert shown[0].shape[1] > 1.4 * pictures.frame(episode, 0).width
-    deep = replace(episode, inside=looked)
+    assert shown[0].shape[1] > 1.4 * pictures.frame(film, 0).width
+    deep = replace(film, inside=looked)
     for step in (0, len(episode)):
         assert np.abs(shown[step] - np.asarray(pictures.frame(deep, step)).astype(int)).mean() < 3
     assert any(np.abs(shown[0] - later).mean() > 1 for later in shown[1:])

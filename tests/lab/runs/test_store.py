@@ -15,7 +15,7 @@ import pytest
 from etd import UserError
 from etd.lab.runs import session
 from etd.lab.runs.store import Run, claim
-from etd.train import compiled
+from etd.train import backend
 
 
 def leaves(state):
@@ -43,7 +43,7 @@ def test_resume_is_bit_exact(trained, tmp_path):
     session.resume(split.path, steps=5 * 64, quiet=True)
 
     assert Run.open(split.path).experiment == whole.experiment
-    like = compiled.shapes(whole.experiment)
+    like = backend.shapes(whole.experiment)
     for ours, theirs in zip(leaves(split.load(like)[0]), leaves(whole.load(like)[0]), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_equal(without_wall(split), without_wall(whole))
@@ -67,14 +67,14 @@ def test_a_finished_run_has_one_row_per_iteration_and_seed(trained):
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(run, damage):
-    state, last, _ = run.load(compiled.shapes(run.experiment))
+    state, last, _ = run.load(backend.shapes(run.experiment))
     good = run.save(state, last + 1)
     bad = run.save(state, last + 2)
     content = bytearray(bad.read_bytes())
     if damage == "flipped":
         content[len(content) // 2] ^= 255
     bad.write_bytes({"truncated": content[: len(content) // 3], "flipped": content, "emptied": b""}[damage])
-    restored, iteration, complaints = run.load(compiled.shapes(run.experiment))
+    restored, iteration, complaints = run.load(backend.shapes(run.experiment))
     assert iteration == int(good.stem)
     assert len(complaints) == 1
     assert bad.name in complaints[0]
@@ -86,7 +86,7 @@ def test_no_sound_checkpoint_is_said(run):
     for file in run.checkpoints():
         file.write_bytes(b"not a checkpoint")
     with pytest.raises(UserError, match="no checkpoint that can be read"):
-        run.load(compiled.shapes(run.experiment))
+        run.load(backend.shapes(run.experiment))
 
 
 def test_an_unfinished_write_is_never_taken_for_a_checkpoint(run):
@@ -96,7 +96,7 @@ def test_an_unfinished_write_is_never_taken_for_a_checkpoint(run):
 
 
 def test_only_the_newest_checkpoints_stay(run):
-    state = run.load(compiled.shapes(run.experiment))[0]
+    state = run.load(backend.shapes(run.experiment))[0]
     for iteration in (10, 11, 12):
         run.save(state, iteration)
     assert [int(f.stem) for f in run.checkpoints()] == [12, 11]
@@ -105,7 +105,7 @@ def test_only_the_newest_checkpoints_stay(run):
 def test_a_checkpoint_of_another_shape_is_refused(run):
     other = replace(run.experiment, seeds=3)
     with pytest.raises(UserError, match=r"is whole but does not fit the code .*\[2.* there and .*\[3.* here"):
-        run.load(compiled.shapes(other))
+        run.load(backend.shapes(other))
 
 
 def test_rewinding_drops_later_rows_and_a_torn_line(run):
@@ -216,7 +216,7 @@ def test_what_is_not_a_run(tmp_path, run):
 
 
 def test_a_full_disk_is_said_and_harms_nothing(run, monkeypatch):
-    state, last, _ = run.load(compiled.shapes(run.experiment))
+    state, last, _ = run.load(backend.shapes(run.experiment))
 
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -225,7 +225,7 @@ def test_a_full_disk_is_said_and_harms_nothing(run, monkeypatch):
     with pytest.raises(UserError, match="The disk is full"):
         session._save(run, state, last + 1)
     monkeypatch.undo()
-    assert run.load(compiled.shapes(run.experiment))[1] == last
+    assert run.load(backend.shapes(run.experiment))[1] == last
 
 
 def test_the_record_names_versions_and_device(trained):

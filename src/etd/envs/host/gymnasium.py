@@ -16,7 +16,9 @@ from gymnasium import spaces, wrappers
 
 from etd.core import plugins
 from etd.core.errors import UserError
+from etd.envs import picture
 from etd.envs.custom import Factory
+from etd.envs.host import spec_of
 from etd.envs.host.opengl import drawing, headless
 
 
@@ -84,18 +86,20 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         obs, info = self.env.reset(seed=seed, options=options)
-        return self._typed(obs), info
+        self.seen = self._typed(obs)
+        return self.seen, info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         acts = self.action_space
         if isinstance(acts, spaces.Box):  # what is within its bounds in float32 may not be in its own type
             action = np.clip(np.asarray(action, acts.dtype), acts.low, acts.high)
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._typed(obs), float(reward), bool(terminated), bool(truncated), info
+        self.seen = self._typed(obs)
+        return self.seen, float(reward), bool(terminated), bool(truncated), info
 
     def render(self) -> np.ndarray:
         if self.env.render_mode != "rgb_array":
-            raise UserError(f"{self.name} draws no pictures: it has no render mode rgb_array.")
+            return picture.of_observation(spec_of(self, self.name), self.seen)
         with drawing(self.name):
             try:
                 return np.asarray(self.env.render(), np.uint8)
@@ -103,7 +107,13 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
                 raise UserError(f"{self.name} cannot be drawn: {str(error).rstrip('.')}.") from error
 
     def _typed(self, obs: Any) -> np.ndarray:
-        return np.asarray(obs, self.observation_space.dtype)
+        typed = np.asarray(obs, self.observation_space.dtype)
+        if typed.shape != self.observation_space.shape:
+            raise UserError(
+                f"{self.name} gave an observation of the shape {list(typed.shape)}; its space says "
+                f"{list(self.observation_space.shape or ())}."
+            )
+        return typed
 
 
 def _picture(id: str) -> dict[str, str]:

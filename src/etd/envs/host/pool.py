@@ -23,9 +23,9 @@ import numpy as np
 
 from etd.core import plugins
 from etd.core.errors import UserError
-from etd.core.types import EnvSpec
 from etd.envs.custom import Factory
 from etd.envs.families import registering_module
+from etd.envs.host.env import HostEnv
 from etd.envs.host.worker import SharedArrays, Slot, WorkerConfig
 
 DEATHS = 3
@@ -58,16 +58,14 @@ class WorkerPool:
 
     def __init__(
         self,
-        env: str,
-        spec: EnvSpec,
+        env: HostEnv,
         names: list[tuple[int, int]],
         groups: list[int],
         stream: str = "train",
         tell: Callable[[str], None] = print,
-        factory: Factory | None = None,
     ):
-        """``names`` [M]: seed and number of each environment; ``groups`` [M]: which group each is in. ``factory`` makes
-        an environment of the user's own."""
+        """``names`` [M]: seed and number of each environment; ``groups`` [M]: which group each is in."""
+        spec = env.spec
         self.tell, self.rows, self.groups = tell, len(names), np.array(groups)
         size = SharedArrays(spec, self.rows, None).size
         shared = Path("/dev/shm")
@@ -80,7 +78,7 @@ class WorkerPool:
             except OSError as error:
                 self.file.close()
                 raise UserError(
-                    f"{self.rows} environments of {env} need {size / 2**20:,.0f} MiB of shared memory; {shared} has "
+                    f"{self.rows} environments of {env.id} need {size / 2**20:,.0f} MiB of shared memory; {shared} has "
                     "less. In Docker, --shm-size sets it."
                 ) from error
         self.block = SharedArrays(spec, self.rows, mmap.mmap(self.file.fileno(), size))
@@ -88,15 +86,15 @@ class WorkerPool:
         # Row by row, group by group, to one worker after the other: every worker has a share of every group.
         ordered = sorted(slots, key=lambda slot: slot.group)
         count = min(workers_here(), len(slots))
-        imports = (*plugins.named(), *filter(None, [registering_module(env)]))
-        orders = WorkerConfig(env, spec, [], self.rows, stream, False, _packed(factory), imports)
+        imports = (*plugins.named(), *filter(None, [registering_module(env.id)]))
+        orders = WorkerConfig(env.id, spec, [], self.rows, stream, False, _packed(env.factory), imports)
         self.workers: list[Worker] = []
         try:
             for index in range(count):
                 self.workers.append(Worker(orders._replace(slots=ordered[index::count]), self.file.fileno()))
             for worker in self.workers:
                 if isinstance(said := worker.hear(), str):
-                    raise UserError(f"{env} could not be made in a worker process:\n{said}")
+                    raise UserError(f"{env.id} could not be made in a worker process:\n{said}")
         except BaseException:
             self.close()
             raise

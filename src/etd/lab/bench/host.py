@@ -19,12 +19,14 @@ from rich.console import Console
 
 from etd.core.errors import UserError
 from etd.core.types import Box, EnvSpec
-from etd.envs import families, host
+from etd.envs import families
+from etd.envs.host.env import HostEnv
 from etd.envs.host.pool import WorkerPool, workers_here
+from etd.lab.bench import timing
 from etd.lab.runs.config import bonus_name, check, override
-from etd.train import compiled, presets
+from etd.train import backend, presets
+from etd.train.backend import HostBackend
 from etd.train.experiment import Experiment
-from etd.train.host import HostTrainer
 
 SECONDS = 8.0
 """How long one alone is timed, resets included."""
@@ -57,42 +59,33 @@ def run(names: list[str], bonus: str, repeats: int, assignments: tuple[str, ...]
 def measure(experiment: Experiment, repeats: int, seconds: float = SECONDS) -> dict[str, Any]:
     """Steps per second of one environment alone, of a pool of as many as training has, while training acts, and over
     whole iterations; and which share of acting is waiting for environments."""
-    env = experiment.env.host()
-    if env is None:
-        raise UserError(f"{experiment.env.id} does not live on the host. See `etd bench env`.")
     if repeats < 1:
         raise UserError(f"{repeats} iterations cannot be timed. Ask for at least 1.")
-    spec = env.spec
-    driver = HostTrainer(experiment, env)
-    try:
-        state, _ = jax.block_until_ready(driver(compiled.make_init(experiment)()))  # compiles
-        driver.stage.waited, acting, whole = 0.0, 0.0, 0.0
-        for _ in range(repeats):
-            began = time.perf_counter()
-            state, _ = driver(state)
-            acting += time.perf_counter() - began  # learning has only been asked for
-            jax.block_until_ready(state)
-            whole += time.perf_counter() - began
-        waited = driver.stage.waited
-    finally:
-        driver.stage.pool.close()
-    steps = experiment.steps_per_iteration * experiment.seeds * repeats
+    with backend.open(experiment) as agents:
+        if not isinstance(agents, HostBackend):
+            raise UserError(f"{experiment.env.id} does not live on the host. See `etd bench env`.")
+        env = agents.env
+        state, _ = timing.iterations(agents, agents.start(), 1)  # compiles
+        before = agents.waited
+        _, took = timing.iterations(agents, state, repeats)
+        waited = agents.waited - before
+    steps, acting = experiment.steps_per_iteration * experiment.seeds * repeats, took.asked.sum()
     return {
         "env": env.id,
         "bonus": bonus_name(experiment.bonus),
         "num_envs": experiment.num_envs * experiment.seeds,
         "rollout": experiment.rollout_steps,
-        "alone": alone(env.id, spec, seconds),
-        "pool": pooled(env.id, spec, experiment.num_envs * experiment.seeds, experiment.rollout_steps, repeats),
+        "alone": alone(env, seconds),
+        "pool": pooled(env, experiment.num_envs * experiment.seeds, experiment.rollout_steps, repeats),
         "acting": steps / acting,
-        "training": steps / whole,
+        "training": steps / took.whole.sum(),
         "waiting": waited / acting,
     }
 
 
-def alone(name: str, spec: EnvSpec, seconds: float) -> float:
+def alone(host: HostEnv, seconds: float) -> float:
     """One environment in this process under random actions."""
-    env, rng = host.make(name), np.random.default_rng(0)
+    spec, env, rng = host.spec, host.make(), np.random.default_rng(0)
     env.reset(seed=0)
     env.step(_random(spec, 1, rng)[0])  # what is made on first use is made now
     began, steps = time.perf_counter(), 0
@@ -107,11 +100,11 @@ def alone(name: str, spec: EnvSpec, seconds: float) -> float:
     return rate
 
 
-def pooled(name: str, spec: EnvSpec, num_envs: int, rollout: int, repeats: int) -> float:
+def pooled(host: HostEnv, num_envs: int, rollout: int, repeats: int) -> float:
     """``num_envs`` in worker processes under random actions, both groups told to step without waiting for a policy;
     over ``repeats`` rollouts after a first one."""
-    rng, half = np.random.default_rng(0), -(-num_envs // 2)
-    with WorkerPool(name, spec, [(0, n) for n in range(num_envs)], [n // half for n in range(num_envs)]) as pool:
+    spec, rng, half = host.spec, np.random.default_rng(0), -(-num_envs // 2)
+    with WorkerPool(host, [(0, n) for n in range(num_envs)], [n // half for n in range(num_envs)]) as pool:
         pool.begin(np.zeros(num_envs, np.int32), {})
         groups = 1 + (num_envs > 1)
         for group in range(groups):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import jaxprs_in_params
 from rich.console import Console
 from rich.table import Table
@@ -29,10 +29,12 @@ from etd.envs import Task, autoreset, minigrid
 from etd.envs.autoreset import Envs
 from etd.envs.base import DeviceEnv
 from etd.lab.bench import speed as speeds
+from etd.lab.bench import timing
 from etd.lab.bench.speed import Speed
 from etd.lab.report import plot
 from etd.lab.runs.config import to_dict
-from etd.train import compiled, learn, presets
+from etd.train import backend, compiled, learn, presets
+from etd.train.backend import Backend
 from etd.train.collect import collect
 from etd.train.experiment import Experiment
 from etd.train.learn import TrainState
@@ -41,11 +43,16 @@ from etd.train.learn import TrainState
 def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
     """Compile and time whole iterations and their phases. Seconds are per iteration of all seeds together."""
     with compiled.precision(experiment):
-        state = compiled.make_init(experiment)()
-        phases = _phases(experiment, state, repeats)
+        env = experiment.env.make()
+        agents = backend.open(experiment)
+        state = agents.start()
+        phases = _phases(experiment, env, state, repeats)
         rate = matmul_rate()
-        work = flops(partial(learn.iterate, experiment, experiment.env.make()), _one(state)) * experiment.seeds
-        compile_s, iteration_s = _whole(experiment, state, repeats)
+        work = flops(partial(learn.iterate, experiment, env), _one(state)) * experiment.seeds
+        state, first = timing.iterations(agents, state, 1)  # compiles
+        _, rest = timing.iterations(agents, state, repeats)
+        iteration_s = float(np.median(rest.whole))
+        compile_s = max(float(first.whole[0]) - iteration_s, 0.0)
     steps = experiment.steps_per_iteration * experiment.seeds
     device = jax.devices()[0]
     return {
@@ -62,17 +69,8 @@ def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
     }
 
 
-def _whole(experiment: Experiment, state: TrainState, repeats: int) -> tuple[float, float]:
-    advance = compiled.make_step(experiment)
-    began = time.perf_counter()
-    state, _ = jax.block_until_ready(advance(state))
-    first = time.perf_counter() - began
-    iteration_s = _median(advance, state, repeats)
-    return max(first - iteration_s, 0.0), iteration_s
-
-
-def _phases(experiment: Experiment, state: TrainState, repeats: int) -> dict[str, float]:
-    env, bonus, ppo = experiment.env.make(), experiment.bonus, experiment.ppo
+def _phases(experiment: Experiment, env: DeviceEnv, state: TrainState, repeats: int) -> dict[str, float]:
+    bonus, ppo = experiment.bonus, experiment.ppo
     size = autoreset.pool_size(env.spec, experiment.rollout_steps)
 
     def starts(state: TrainState) -> PyTree:
@@ -129,13 +127,7 @@ def _random_walk(env: DeviceEnv, envs: Envs, pool: PyTree, steps: int, key: Key)
 def _timed(function: Callable, repeats: int, *args: PyTree) -> tuple[PyTree, float]:
     """Result and median seconds of the compiled, seed-batched function."""
     program = jax.jit(compiled.over_seeds(function))
-    result = jax.block_until_ready(program(*args))
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        jax.block_until_ready(program(*args))
-        times.append(time.perf_counter() - began)
-    return result, sorted(times)[len(times) // 2]
+    return timing.timed(lambda: program(*args), repeats)
 
 
 def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) -> dict[str, Any]:
@@ -145,32 +137,24 @@ def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) ->
     """
     console = Console(highlight=False)
 
-    def ready(name: str) -> tuple[str, Callable, TrainState]:
+    def ready(name: str) -> tuple[str, Backend, TrainState]:
         experiment = replace(presets.choose(env, name), num_envs=16, rollout_steps=512, seeds=seeds)
-        advance = compiled.make_step(experiment)
-        state, _ = jax.block_until_ready(advance(compiled.make_init(experiment)()))
+        with backend.open(experiment) as agents:
+            state, _ = timing.iterations(agents, agents.start(), 1)
         console.print(f"compiled {name}")
-        return name, advance, state
+        return name, agents, state
 
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as workers:
         programs = list(workers.map(ready, ["none", *(name for name in names if name != "none")]))
     seconds: dict[str, float] = {}
-    for name, advance, state in programs:
-        seconds[name] = _median(advance, state, repeats)
+    for name, agents, state in programs:
+        with agents:
+            seconds[name] = float(np.median(timing.iterations(agents, state, repeats)[1].whole))
         times = seconds[name] / seconds["none"]
         console.print(f"{name:14} {seconds[name] * 1e3:10,.1f} ms an iteration   {times:5.2f} x no bonus")
     relative = {name: value / seconds["none"] for name, value in seconds.items()}
     device = jax.devices()[0].device_kind
     return {"env": env, "device": device, "seeds": seeds, "iteration_s": seconds, "relative": relative}
-
-
-def _median(advance: Callable, state: TrainState, repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        state, _ = jax.block_until_ready(advance(state))
-        times.append(time.perf_counter() - began)
-    return sorted(times)[len(times) // 2]
 
 
 def environment(name: str, picture: Path) -> dict[str, Any]:
@@ -218,13 +202,7 @@ def matmul_rate() -> float:
     size = 2048 if jax.default_backend() == "cpu" else 8192
     a = jax.random.normal(jax.random.key(0), (size, size))
     product = jax.jit(lambda a: a @ a)
-    jax.block_until_ready(product(a))
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        jax.block_until_ready(product(a))
-        times.append(time.perf_counter() - began)
-    return 2 * size**3 / sorted(times)[2]
+    return 2 * size**3 / timing.timed(lambda: product(a), 5)[1]
 
 
 def flops(function: Callable, *args: PyTree) -> float:

@@ -7,18 +7,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import jax
 import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from etd.core.types import PyTree
+from etd.core.types import EnvSpec
 from etd.envs import families
-from etd.envs.base import DeviceEnv
-from etd.envs.host.env import HostEnv
 from etd.lab.film.distance_map import Inside
 from etd.lab.report.plot import COLOURS, PALETTE
 from etd.lab.runs.sinks import extra
+from etd.train.backend import Episode
 
 Picture: TypeAlias = Image.Image
 Font: TypeAlias = ImageFont.FreeTypeFont
@@ -34,44 +32,27 @@ _COLOURS = matplotlib.colormaps["viridis"]
 
 
 @dataclass(frozen=True)
-class Episode:
-    """One episode on the host."""
+class Film:
+    """An episode and what is written around it."""
 
-    env: DeviceEnv | HostEnv
+    spec: EnvSpec
     bonus_name: str
-    states: PyTree
-    """[T+1, ...]; of a host's environment, its pictures by step"""
-    actions: np.ndarray
-    """[T] or [T, size]"""
-    rewards: np.ndarray
-    """[T]"""
-    bonus: np.ndarray
-    """[T] raw, of the state each step led to"""
-    success: bool
+    episode: Episode
     inside: Inside | None = None
     """the learned distance at every step, where it is to be drawn"""
 
-    def __len__(self) -> int:
-        return len(self.rewards)
 
-    def picture(self, step: int) -> np.ndarray:
-        """[height, width, 3] uint8 after ``step`` steps"""
-        if isinstance(self.env, HostEnv):
-            return self.states[step]
-        return self.env.render(jax.tree.map(lambda leaf: leaf[step], self.states))
-
-
-def frame(episode: Episode, step: int) -> Picture:
+def frame(film: Film, step: int) -> Picture:
     """The episode after ``step`` steps: the level at the left, the bonus so far at the right, facts above.
 
     Between them, where the model is to be looked into, the level in the colours of its distance from the agent.
     """
-    level = _level(episode.picture(step))
+    level = _level(film.episode.pictures[step])
     panels = [level]
-    if episode.inside:
-        panels.append(_heat(level, episode.inside, step))
+    if film.inside:
+        panels.append(_heat(level, film.inside, step))
     side = max(level.width, LEVEL)
-    panels.append(_curve(episode, step, side, level.height))
+    panels.append(_curve(film, step, side, level.height))
     width, height = sum(panel.width + _MARGIN for panel in panels) + _MARGIN, _HEADER + level.height + _MARGIN
     # Both even: video codecs ask for it.
     picture = Image.new("RGB", (width + width % 2, height + height % 2), _GROUND)
@@ -80,9 +61,9 @@ def frame(episode: Episode, step: int) -> Picture:
         lefts.append(lefts[-1] + level.width + _MARGIN if lefts else _MARGIN)
         picture.paste(panel, (lefts[-1], _HEADER))
     draw = ImageDraw.Draw(picture)
-    _header(draw, episode, step, lefts[-1])
-    if episode.inside:
-        _legend(draw, picture, episode.inside, lefts[1], level.width)
+    _header(draw, film, step, lefts[-1])
+    if film.inside:
+        _legend(draw, picture, film.inside, lefts[1], level.width)
     return picture
 
 
@@ -131,31 +112,32 @@ def _level(pixels: np.ndarray) -> Picture:
     return large.resize((round(large.width * LEVEL / large.height), LEVEL), Image.Resampling.BOX)
 
 
-def _header(draw: ImageDraw.ImageDraw, episode: Episode, step: int, right: int) -> None:
-    spec, solved = episode.env.spec, episode.success and step == len(episode)
+def _header(draw: ImageDraw.ImageDraw, film: Film, step: int, right: int) -> None:
+    spec, episode = film.spec, film.episode
+    solved = episode.success and step == len(episode)
     big, small, second = _font(17, bold=True), _font(14), right + 160
     draw.text((_MARGIN, 12), spec.name.removesuffix("-v0"), _INK, big)
     draw.text((_MARGIN, 36), f"step {step} of at most {spec.max_steps}", _DIM, small)
     draw.text((right, 12), f"return {episode.rewards[:step].sum():.2f}", _GOOD if solved else _INK, big)
-    draw.text((right, 36), _action(episode, step - 1) if step else "start", _DIM, small)
+    draw.text((right, 36), _action(film, step - 1) if step else "start", _DIM, small)
     if step:
-        draw.text((second, 36), f"bonus {episode.bonus[step - 1]:.2f}", _colour(episode), small)
+        draw.text((second, 36), f"bonus {episode.bonus[step - 1]:.2f}", _colour(film), small)
     if step == len(episode) and spec.can_succeed:
         draw.text((second, 12), "solved" if solved else "not solved", _GOOD if solved else _DIM, big)
 
 
-def _action(episode: Episode, step: int) -> str:
-    action = episode.actions[step]
+def _action(film: Film, step: int) -> str:
+    action = film.episode.actions[step]
     if action.ndim:
         return " ".join(f"{value:+.1f}" for value in action[:3])
-    family = families.find(episode.env.spec.name)
+    family = families.find(film.spec.name)
     return family.actions[action] if family and family.actions else f"action {action}"
 
 
-def _curve(episode: Episode, step: int, width: int, height: int) -> Picture:
+def _curve(film: Film, step: int, width: int, height: int) -> Picture:
     """The bonus of steps 1 to ``step`` in a frame scaled for the whole episode, so that it grows from left to right."""
     picture = Image.new("RGB", (width * _SHARP, height * _SHARP), _GROUND)
-    draw = ImageDraw.Draw(picture)
+    draw, episode = ImageDraw.Draw(picture), film.episode
     left, top, right, bottom = (_SHARP * edge for edge in (46, 30, width - 8, height - 26))
     lowest, ticks, highest = _scale(episode.bonus)
     font = _font(13 * _SHARP)
@@ -164,7 +146,7 @@ def _curve(episode: Episode, step: int, width: int, height: int) -> Picture:
         x = left + time / len(episode) * (right - left)
         return x, bottom - (value - lowest) / (highest - lowest) * (bottom - top)
 
-    draw.text((0, 0), f"{episode.bonus_name} bonus of each step", _INK, _font(14 * _SHARP))
+    draw.text((0, 0), f"{film.bonus_name} bonus of each step", _INK, _font(14 * _SHARP))
     for tick in ticks:
         draw.line([at(0, tick), at(len(episode), tick)], _LINE, _SHARP)
         draw.text((left - 8 * _SHARP, at(0, tick)[1]), f"{tick:g}", _DIM, font, anchor="rm")
@@ -172,7 +154,7 @@ def _curve(episode: Episode, step: int, width: int, height: int) -> Picture:
         draw.text((x, bottom + 6 * _SHARP), text, _DIM, font, anchor=anchor)
     if step:
         xs, ys = at(np.arange(1, step + 1), episode.bonus[:step])
-        _trace(draw, list(zip(xs.tolist(), ys.tolist(), strict=True)), at(0, 0.0)[1], _colour(episode))
+        _trace(draw, list(zip(xs.tolist(), ys.tolist(), strict=True)), at(0, 0.0)[1], _colour(film))
     return picture.reduce(_SHARP)
 
 
@@ -195,8 +177,8 @@ def _trace(draw: ImageDraw.ImageDraw, points: list[tuple[float, float]], zero: f
     draw.circle((x, y), 5 * _SHARP, _INK, colour, 2 * _SHARP)
 
 
-def _colour(episode: Episode) -> str:
-    return COLOURS.get(episode.bonus_name, PALETTE[3])
+def _colour(film: Film) -> str:
+    return COLOURS.get(film.bonus_name, PALETTE[3])
 
 
 def _mix(colour: str, ground: str, share: float) -> tuple[int, ...]:

@@ -9,22 +9,18 @@ import jax
 import numpy as np
 
 from etd.core.errors import UserError
-from etd.core.keys import named
-from etd.lab.film import distance_map, host_replay
-from etd.lab.film.frames import Episode, frame, write_gif, write_mp4
+from etd.lab.film import distance_map
+from etd.lab.film.frames import Film, frame, write_gif, write_mp4
 from etd.lab.report.curves import by_seed
 from etd.lab.runs import session
 from etd.lab.runs.config import bonus_name
 from etd.lab.runs.sinks import extra
 from etd.lab.runs.store import Run
-from etd.train import compiled
-from etd.train.evaluate import replay
+from etd.train import backend
 from etd.train.learn import TrainState
 
 FRAMES = 120
 """At most; a longer episode skips some, never its last."""
-
-_replay = jax.jit(replay, static_argnums=0)
 
 
 def film(
@@ -50,12 +46,13 @@ def film(
     index = choose(run, seed)
     if distance:
         distance_map.check(run.experiment.env.make(), run.experiment.bonus)  # before the work
-    episode = record(run, state, index, episodes, greedy)
+    recorded = record(run, state, index, episodes, greedy)
     if distance:
         learner = jax.tree.map(lambda leaf: leaf[index], state.learner.bonus.learner)
-        seen = distance_map.look(run.experiment.env.make(), run.experiment.bonus, learner, episode.states)
-        episode = replace(episode, inside=seen)
-    frames = [frame(episode, time) for time in shown_steps(len(episode))]
+        states = recorded.episode.states
+        seen = distance_map.look(run.experiment.env.make(), run.experiment.bonus, learner, states)
+        recorded = replace(recorded, inside=seen)
+    frames = [frame(recorded, time) for time in shown_steps(len(recorded.episode))]
     out.parent.mkdir(parents=True, exist_ok=True)
     # A short film is slow enough to follow, a long one does not bore.
     seconds = float(np.clip(10 / len(frames), 0.06, 0.25))
@@ -68,31 +65,11 @@ def shown_steps(length: int) -> list[int]:
     return np.unique(np.linspace(0, length, min(FRAMES, length + 1)).round().astype(int)).tolist()
 
 
-def record(run: Run, state: TrainState, index: int, episodes: int, greedy: bool) -> Episode:
+def record(run: Run, state: TrainState, index: int, episodes: int, greedy: bool) -> Film:
     """The episode worth showing among ``episodes`` played by the agent at ``index``."""
-    experiment, on_host = run.experiment, run.experiment.env.host()
-    if on_host is not None:
-        found = host_replay.best(experiment, on_host, state, index, episodes, greedy, shown_steps)
-        played = found.played
-        name = bonus_name(experiment.bonus)
-        return Episode(on_host, name, found.pictures, played.actions, played.rewards, found.bonus, played.success)
-    key = named(state.key[index], "film")
-    shown = compiled.make_player(experiment, episodes, greedy)(state, index, key)
-    success = np.asarray(shown.outcome.success)
-    best = int(success.argmax()) if success.any() else int(np.asarray(shown.outcome.total).argmax())
-    length = int(shown.outcome.length[best])
-    env = experiment.env.make()
-    actions = shown.rollout.action[:length, best]
-    start = jax.tree.map(lambda leaf: leaf[best], shown.start)
-    return Episode(
-        env,
-        bonus_name(experiment.bonus),
-        jax.device_get(_replay(env, start, actions, key)),
-        np.asarray(actions),
-        np.asarray(shown.rollout.step.reward[:length, best]),
-        np.asarray(shown.bonus[:length, best]),
-        bool(success[best]),
-    )
+    with backend.open(run.experiment) as agents:
+        episode = agents.film(state, index, episodes, greedy, shown_steps)
+        return Film(agents.spec, bonus_name(run.experiment.bonus), episode)
 
 
 def choose(run: Run, seed: int | None) -> int:

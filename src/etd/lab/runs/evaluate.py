@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console, Group
 from rich.table import Table
 
 from etd.core.errors import UserError
-from etd.core.keys import named
-from etd.envs.host.env import HostEnv
 from etd.lab.runs import session
-from etd.train import compiled, host
-from etd.train.experiment import Experiment
-from etd.train.learn import TrainState
+from etd.train import backend
 from etd.train.ledger import score
 
 SCORES = ("success", "return", "length")
-
-
-class Means(NamedTuple):
-    """Over the episodes of one seed."""
-
-    success: float
-    total: float
-    length: float
-    unlocked: np.ndarray
-    """[K] how many of the episodes unlocked each achievement"""
 
 
 def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str, Any]:
@@ -39,42 +24,24 @@ def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str,
     if episodes < 1:
         raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
     run, state = session.load(path)
-    experiment, env = run.experiment, run.experiment.env.host()
-    spec, rows = experiment.env.spec, []
-    names = spec.achievements
-    shown = ["success"] * spec.can_succeed + ["return", "length"] + ["score"] * bool(names)
-    for index in range(experiment.seeds):
-        if env is None:
-            means = _on_device(experiment, state, index, episodes, greedy)
-        else:
-            means = _on_host(experiment, env, state, index, episodes, greedy)
-        rates = [float(rate) for rate in means.unlocked]
-        found = dict(zip(SCORES, map(float, means[:3]), strict=True)) | {"score": float(score(jnp.array(rates)))}
-        row: dict[str, Any] = {"seed": experiment.seed + index, **{name: found[name] for name in shown}}
-        if names:
-            row["unlocked"] = dict(zip(names, rates, strict=True))
-        rows.append(row)
+    experiment, rows = run.experiment, []
+    with backend.open(experiment) as agents:
+        names = agents.spec.achievements
+        shown = ["success"] * agents.spec.can_succeed + ["return", "length"] + ["score"] * bool(names)
+        for index in range(experiment.seeds):
+            went = agents.evaluate(state, index, episodes, greedy)
+            found = {"success": went.success, "return": went.total, "length": went.length}
+            means = {name: float(found[name].mean()) for name in found if name in shown}
+            row: dict[str, Any] = {"seed": experiment.seed + index, **means}
+            if went.achieved is not None:
+                rates = went.achieved.mean(0)
+                row["score"] = float(score(jnp.asarray(rates)))
+                row["unlocked"] = dict(zip(names, map(float, rates), strict=True))
+            rows.append(row)
     overall: dict[str, Any] = {name: float(np.mean([row[name] for row in rows])) for name in shown}
     if names:
         overall["unlocked"] = {name: float(np.mean([row["unlocked"][name] for row in rows])) for name in names}
     return {"env": experiment.env.id, "episodes": episodes, "greedy": greedy, "seeds": rows, "overall": overall}
-
-
-def _on_device(experiment: Experiment, state: TrainState, index: int, episodes: int, greedy: bool) -> Means:
-    key = named(state.key[index], "evaluate")
-    went = jax.device_get(compiled.make_evaluator(experiment, episodes, greedy)(state, index, key))
-    unlocked = np.zeros(0) if went.achieved is None else went.achieved.mean(0)
-    return Means(went.success.mean(), went.total.mean(), went.length.mean(), unlocked)
-
-
-def _on_host(experiment: Experiment, env: HostEnv, state: TrainState, index: int, episodes: int, greedy: bool) -> Means:
-    played = host.play(experiment, env, state, index, episodes, greedy)
-    return Means(
-        float(np.mean([one.success for one in played])),
-        float(np.mean([one.rewards.sum() for one in played])),
-        float(np.mean([len(one.rewards) for one in played])),
-        np.mean([one.achieved for one in played], 0),
-    )
 
 
 def table(scores: dict[str, Any], console: Console | None = None) -> None:

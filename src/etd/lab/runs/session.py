@@ -7,9 +7,10 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,13 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from etd.core.errors import UserError
 from etd.core.types import Metrics
 from etd.envs.families import title
-from etd.envs.host.pool import WorkerError
 from etd.lab.runs.config import assign, bonus_name, check, unwritable
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.sinks import Sink, open_sinks
 from etd.lab.runs.store import Run, claim
-from etd.train import compiled, presets
+from etd.train import backend, presets
+from etd.train.backend import Backend
 from etd.train.experiment import Experiment
-from etd.train.host import advancing
 from etd.train.learn import TrainState
 
 SAVE_EVERY = float(os.environ.get("ETD_SAVE_EVERY", "120"))
@@ -79,7 +79,7 @@ def train(
     news = [f"Only this process can resume this run: {words}." for words in unwritable(experiment)[:1]]
     with claim(path):
         run = Run.create(path, experiment, overwrite)
-        return _advance(run, compiled.make_init(experiment), 0, news, _End(until, deadline), sinks, quiet)
+        return _advance(run, None, 0, news, _End(until, deadline), sinks, quiet)
 
 
 def resume(
@@ -104,10 +104,10 @@ def resume(
             run.extend(check(replace(run.experiment, steps=steps)))
         if not run.checkpoints():  # ended before its first: its beginning is as good
             run.rewind(0)
-            return _advance(run, compiled.make_init(run.experiment), 0, [], _End(until, deadline), sinks, quiet)
-        state, iteration, complaints = run.load(compiled.shapes(run.experiment))
+            return _advance(run, None, 0, [], _End(until, deadline), sinks, quiet)
+        state, iteration, complaints = run.load(backend.shapes(run.experiment))
         run.rewind(iteration)
-        return _advance(run, lambda: state, iteration, complaints, _End(until, deadline), sinks, quiet)
+        return _advance(run, state, iteration, complaints, _End(until, deadline), sinks, quiet)
 
 
 def refuse_copy(run: Run) -> None:
@@ -119,7 +119,7 @@ def refuse_copy(run: Run) -> None:
 def load(path: str | Path) -> tuple[Run, TrainState]:
     """A run and its newest sound state."""
     run = Run.open(Path(path))
-    return run, run.load(compiled.shapes(run.require()))[0]
+    return run, run.load(backend.shapes(run.require()))[0]
 
 
 def _free_name(experiment: Experiment) -> Path:
@@ -159,14 +159,15 @@ class _Watch:
 
 def _advance(
     run: Run,
-    begin: Callable[[], TrainState],
+    loaded: TrainState | None,
     iteration: int,
     news: list[str],
     end: _End,
     sinks: tuple[str, ...],
     quiet: bool,
 ) -> Run:
-    experiment = run.experiment
+    """From the ``loaded`` state of an iteration, or from the start."""
+    experiment, first = run.experiment, iteration
     watch, saved = _Watch(), time.monotonic()
     spent = float(np.max(run.metrics().get("wall", [0.0])))
     with (
@@ -174,34 +175,36 @@ def _advance(
         _compiled(run.programs),
         open_sinks(sinks, run) as outlets,
         Progress(experiment, quiet, spent) as progress,
-        advancing(experiment, progress.say) as step,
+        backend.open(experiment, progress.say) as agents,
     ):
         for sentence in news:
             progress.say(sentence)
         progress.compiling()
-        state = begin()
+        state = agents.start() if loaded is None else loaded
+        record = partial(_record, run, agents, watch, progress, outlets)
         pending: tuple[int, Metrics] | None = None
         while iteration < experiment.iterations and not stop and not end.reached(watch.best):
             try:
-                state, metrics = step(state)
-            except WorkerError:  # before learning, so that the state is whole
+                state, metrics = agents.advance(state)
+            except UserError:  # the state is whole
                 if pending:
-                    _record(run, *pending, watch, progress, outlets)
-                _save(run, state, iteration)
+                    record(*pending)
+                if iteration > first:
+                    _save(run, state, iteration)
                 raise
             iteration += 1
             # The device works on this iteration while the host writes down the last one.
             if pending:
-                _record(run, *pending, watch, progress, outlets)
+                record(*pending)
             pending = (iteration, metrics)
             if time.monotonic() - saved > SAVE_EVERY:
                 # First its row: killed after the checkpoint, the run would go on without it.
-                _record(run, *pending, watch, progress, outlets)
+                record(*pending)
                 pending = None
                 _save(run, state, iteration)
                 saved = time.monotonic()
         if pending:
-            _record(run, *pending, watch, progress, outlets)
+            record(*pending)
         _save(run, state, iteration)
         run.stopped = bool(stop)
         if stop:
@@ -235,8 +238,16 @@ def _configure(settings: dict[str, Any]) -> None:
     reset_cache()  # it looks at the folder but once
 
 
-def _record(run: Run, iteration: int, metrics: Metrics, watch: _Watch, progress: Progress, outlets: list[Sink]) -> None:
-    host: dict[str, np.ndarray] = jax.device_get(metrics)
+def _record(
+    run: Run,
+    agents: Backend,
+    watch: _Watch,
+    progress: Progress,
+    outlets: list[Sink],
+    iteration: int,
+    metrics: Metrics,
+) -> None:
+    host = agents.read(metrics)
     first = run.experiment.seed
     rows = []
     for index in range(run.experiment.seeds):

@@ -1,0 +1,46 @@
+"""Seconds of what is timed more than once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from etd.core.types import PyTree
+from etd.train.backend import Backend
+from etd.train.learn import TrainState
+
+
+def timed(call: Callable[[], PyTree], repeats: int) -> tuple[PyTree, float]:
+    """The result of a first call, which compiles, and the median seconds of ``repeats`` more."""
+    result = jax.block_until_ready(call())
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - began)
+    return result, float(np.median(times))
+
+
+class Iterations(NamedTuple):
+    """Training iterations of all seeds together, in seconds."""
+
+    whole: np.ndarray
+    """[R] each"""
+    asked: np.ndarray
+    """[R] until ``advance`` came back: on the host it has then acted, and learning goes on"""
+
+
+def iterations(agents: Backend, state: TrainState, repeats: int) -> tuple[TrainState, Iterations]:
+    """Time ``repeats`` of them from a state on, which they consume: the last state, and how long they took."""
+    asked, whole = [], []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        state, metrics = agents.advance(state)
+        asked.append(time.perf_counter() - began)
+        jax.block_until_ready((state, metrics))
+        whole.append(time.perf_counter() - began)
+    return state, Iterations(np.array(whole), np.array(asked))
