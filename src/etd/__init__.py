@@ -6,6 +6,7 @@ from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, ETD, Bonus, LearnedBonus, NoBonus
 from etd.core.errors import UserError
 from etd.envs import Task
+from etd.lab.compare.compare import Comparison, compare
 from etd.lab.mazes.distance import Distances, distance
 from etd.lab.runs.session import load, resume, train
 from etd.lab.runs.store import Run
@@ -19,6 +20,7 @@ __all__ = [
     "PPO",
     "PRESETS",
     "Bonus",
+    "Comparison",
     "Distances",
     "Experiment",
     "LearnedBonus",
@@ -27,6 +29,7 @@ __all__ = [
     "Run",
     "Task",
     "UserError",
+    "compare",
     "distance",
     "load",
     "resume",

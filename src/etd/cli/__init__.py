@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from etd.cli.compare import compare, reproduce
+from etd.cli.options import Cell as _Cell
+from etd.cli.options import Env as _Env
+from etd.cli.options import Flag as _Flag
+from etd.cli.options import Log as _Log
+from etd.cli.options import Name as _Name
+from etd.cli.options import Number as _Number
+from etd.cli.options import Path as _Path
+from etd.cli.options import Real as _Real
+from etd.cli.options import Set as _Set
 from etd.core.errors import UserError
-
-_Set = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
-_Only = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="TASK/METHOD")]
-_Log = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")]
-_Env = Annotated[str | None, tyro.conf.arg(metavar="ID")]
-_Name = Annotated[str | None, tyro.conf.arg(metavar="NAME")]
-_Number = Annotated[int | None, tyro.conf.arg(metavar="N")]
-_Real = Annotated[float | None, tyro.conf.arg(metavar="X")]
-_Path = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
-_Cell = Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="ROW COLUMN")]
-_Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 def list_(what: tyro.conf.Positional[str] = "all") -> None:
@@ -293,67 +291,6 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: _Path = None) -> N
     print(f"Page:     {page}\nPictures: {', '.join(map(str, pages.pictures(page)))}")
 
 
-def reproduce(
-    figure: tyro.conf.Positional[str],
-    only: _Only = (),
-    seeds: _Number = None,
-    steps: _Number = None,
-    budget: _Real = None,
-    dry_run: _Flag = False,
-    quick: _Flag = False,
-    workers: _Number = None,
-    cluster: _Name = None,
-    out: _Path = None,
-    keep: _Path = None,
-    set_: _Set = (),
-) -> None:
-    """Train what a figure of the paper needs and draw it; skips what is done, resumes what was interrupted.
-
-    For example:
-
-        etd reproduce minigrid --dry-run
-        etd reproduce minigrid --only "DoorKey-16x16/*" --only "*/etd" --budget 60
-        etd reproduce minigrid --workers 6 --set precision=tensorfloat32
-        etd reproduce aggregate --quick
-
-    Args:
-        figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
-            craftax, miniworld, dmc, metaworld or halfcheetah.
-        only: train and draw these cells only, TASK/METHOD with * for any.
-        seeds: how many agents to train together; the paper's 5 if not given.
-        steps: environment steps per seed.
-        budget: stop cleanly within so many minutes and say what is left.
-        dry_run: show the plan with estimated times, and train nothing.
-        quick: small levels and agents, to see that everything works, on two cores in minutes.
-        workers: so many trainings side by side on this device; 1 if not given, or 2 with --quick, for what takes its
-            time there is one compilation after another.
-        cluster: "auto" or the address of a Ray cluster to train on.
-        out: the runs' directory; runs/FIGURE if not given.
-        keep: copy records and thinned metrics there, for a repository, and draw there.
-        set_: override fields of every cell, as in `etd train`.
-    """
-    workers = workers or (2 if quick and not cluster else 1)
-    if workers > 1:  # programs side by side must not each reserve most of the device's memory
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from etd.lab.compare import reproduce
-
-    out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
-    if keep and keep.resolve() == out.resolve():
-        raise UserError(f"{keep} holds the runs themselves, which copies would thin. Choose another folder for --keep.")
-    places = reproduce.plan(figure, out, only, seeds, steps, quick, set_)
-    console = Console(highlight=False)
-    console.print(reproduce.table(places, quick, workers))
-    if dry_run:
-        return
-    places = reproduce.run(places, budget, workers, cluster, quick)
-    shown = reproduce.keep(places, keep) if keep else places
-    for path in reproduce.draw(figure, shown, keep or out):
-        console.print(f"Written: {path}", soft_wrap=True)
-    left = [place.cell.name for place in places if not place.done]
-    if left:
-        console.print(f"Left: {', '.join(left)}. The same command goes on where it stopped.", soft_wrap=True)
-
-
 def check(bonus: str = "etd", env: str = "MiniGrid-DoorKey-8x8-v0", seed: _Number = None, set_: _Set = ()) -> None:
     """Does a bonus behave in an environment? A short random run, and plain words; exit status 1 if something is wrong.
 
@@ -463,6 +400,7 @@ COMMANDS: dict[str, Any] = {
     "watch": watch,
     "distance": distance,
     "report": report,
+    "compare": compare,
     "reproduce": reproduce,
     "check": check,
     "bench": bench,

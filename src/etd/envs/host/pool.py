@@ -174,7 +174,7 @@ class Worker:
                 [sys.executable, "-c", code],
                 pass_fds=[theirs.fileno(), memory],
                 start_new_session=True,  # a signal to the parent's group is not for it
-                env={**os.environ, **ALONE, "PYTHONPATH": _search_path()},
+                env={**os.environ, **ALONE, "PYTHONPATH": search_path()},
             )
         self.line = Connection(ours.detach())
         self._send(orders)
@@ -219,6 +219,6 @@ class Worker:
             return self.process.wait()
 
 
-def _search_path() -> str:
+def search_path() -> str:
     """What the parent can import, the worker can: this very package, and modules that register environments."""
     return os.pathsep.join(entry for entry in sys.path if entry)

@@ -1,0 +1,123 @@
+"""Many trainings: ``etd compare`` for any bonuses and environments, ``etd reproduce`` for the paper's figures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+from rich.console import Console
+
+from etd.cli import options
+
+if TYPE_CHECKING:
+    from etd.lab.compare.compare import Comparison
+
+
+def compare(
+    env: options.Envs = (),
+    bonus: options.Bonuses = (),
+    seeds: int = 5,
+    steps: options.Number = None,
+    budget: options.Real = None,
+    dry_run: options.Flag = False,
+    workers: int = 1,
+    cluster: options.Name = None,
+    out: options.Path = None,
+    keep: options.Path = None,
+    set_: options.Set = (),
+) -> None:
+    """Train every bonus in every environment with the paper's settings and compare them; exit status 1 if one failed.
+
+    Skips what is done, resumes what was interrupted. For example:
+
+        etd compare --env MiniGrid-DoorKey-8x8-v0 --bonus etd --bonus noveld --bonus none
+        etd compare --env MiniGrid-DoorKey-8x8-v0 --env MiniGrid-MultiRoom-N6-v0 --bonus etd --bonus "etd + 0.5*rnd"
+        etd compare --env MiniGrid-DoorKey-8x8-v0 --bonus etd --bonus my_module:Impact --steps 500_000 --workers 2
+
+    Args:
+        env: an id from `etd list environments`; once for each.
+        bonus: a name from `etd list bonuses`, or a sum or product such as "etd + 0.5*rnd"; once for each.
+        seeds: how many agents to train together.
+        steps: environment steps per seed; the preset's if not given.
+        budget: stop cleanly within so many minutes and say what is left.
+        dry_run: show the plan with estimated times, and train nothing.
+        workers: so many trainings side by side on this device.
+        cluster: "auto" or the address of a Ray cluster to train on.
+        out: the runs' directory, each in OUT/TASK/METHOD; runs/compare if not given.
+        keep: copy records and thinned metrics there, for a repository, and draw there.
+        set_: override fields of every training, as in `etd train`; a bonus's, where it has that field.
+    """
+    _share_device(workers)
+    from etd.lab.compare import compare as comparing
+
+    plan = comparing.plan_pairs(env, bonus, out or comparing.OUT, seeds=seeds, steps=steps, assignments=set_)
+    if dry_run:
+        comparing.show(plan, workers, Console(highlight=False))
+        return
+    _finish(comparing.carry_out(plan, "compare", budget=budget, workers=workers, cluster=cluster, keep=keep))
+
+
+def reproduce(
+    figure: tyro.conf.Positional[str],
+    only: options.Only = (),
+    seeds: options.Number = None,
+    steps: options.Number = None,
+    budget: options.Real = None,
+    dry_run: options.Flag = False,
+    quick: options.Flag = False,
+    workers: options.Number = None,
+    cluster: options.Name = None,
+    out: options.Path = None,
+    keep: options.Path = None,
+    set_: options.Set = (),
+) -> None:
+    """Train what a figure of the paper needs and draw it; skips what is done, resumes what was interrupted.
+
+    For example:
+
+        etd reproduce minigrid --dry-run
+        etd reproduce minigrid --only "DoorKey-16x16/*" --only "*/etd" --budget 60
+        etd reproduce minigrid --workers 6 --set precision=tensorfloat32
+        etd reproduce aggregate --quick
+
+    Args:
+        figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
+            craftax, miniworld, dmc, metaworld or halfcheetah.
+        only: train and draw these only, TASK/METHOD with * for any.
+        seeds: how many agents to train together; the paper's 5 if not given.
+        steps: environment steps per seed.
+        budget: stop cleanly within so many minutes and say what is left.
+        dry_run: show the plan with estimated times, and train nothing.
+        quick: small levels and agents, to see that everything works, on two cores in minutes.
+        workers: so many trainings side by side on this device; 1 if not given, or 2 with --quick, for what takes its
+            time there is one compilation after another.
+        cluster: "auto" or the address of a Ray cluster to train on.
+        out: the runs' directory; runs/FIGURE if not given.
+        keep: copy records and thinned metrics there, for a repository, and draw there.
+        set_: override fields of every training, as in `etd train`; a bonus's, where it has that field.
+    """
+    workers = workers or (2 if quick and not cluster else 1)
+    _share_device(workers)
+    from etd.lab.compare.compare import show
+    from etd.lab.paper import reproduce as paper
+
+    out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
+    plan = paper.plan(figure, out, only=only, seeds=seeds, steps=steps, quick=quick, assignments=set_)
+    if dry_run:
+        show(plan, workers, Console(highlight=False))
+        return
+    _finish(paper.reproduce(figure, plan, budget=budget, workers=workers, cluster=cluster, keep=keep))
+
+
+def _share_device(workers: int) -> None:
+    """Programs side by side must not each reserve most of the device's memory; to be said before JAX wakes up."""
+    if workers > 1:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
+def _finish(comparison: Comparison) -> None:
+    if comparison.failures:
+        sys.exit(1)
