@@ -18,10 +18,6 @@ from etd.train.experiment import Experiment
 SMALL = {"ppo.minibatch": 32, "ppo.features": 8, "ppo.latent": 8, "ppo.epochs": 1}
 SMALL |= {"bonus.minibatch": 32, "bonus.features": 8, "bonus.latent": 8, "bonus.embedding": 8, "bonus.epochs": 1}
 
-SMALL_FLAGS = ["--set", "num_envs=4", "--set", "rollout_steps=16"]
-SMALL_FLAGS += [word for path, value in SMALL.items() for word in ("--set", f"{path}={value}")]
-"""The same for commands, and four environments of sixteen steps."""
-
 
 def small_experiment(bonus: str = "etd", steps: int = 320, seeds: int = 2) -> Experiment:
     """One that trains in a moment, of one compiled program for all steps."""
