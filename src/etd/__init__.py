@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from etd.envs import Task
     from etd.envs.base import DeviceEnv
     from etd.lab.check import check
-    from etd.lab.compare import compare
+    from etd.lab.compare.compare import Comparison, compare
     from etd.lab.mazes.distance import Distances, distance
     from etd.lab.runs.evaluate import evaluate
     from etd.lab.runs.session import load, resume, train
@@ -56,7 +56,8 @@ _HOMES = {
     "Trunk": "etd.nets.trunks",
     "UserError": "etd.core.errors",
     "check": "etd.lab.check",
-    "compare": "etd.lab.compare",
+    "compare": "etd.lab.compare.compare",
+    "Comparison": "etd.lab.compare.compare",
     "distance": "etd.lab.mazes.distance",
     "evaluate": "etd.lab.runs.evaluate",
     "limited": "etd.core.limits",
@@ -74,6 +75,7 @@ __all__ = [
     "BonusState",
     "Box",
     "Cell",
+    "Comparison",
     "DeviceEnv",
     "Discrete",
     "Distances",

@@ -10,11 +10,23 @@ import numpy as np
 import pytest
 
 from etd.lab.runs import session
+from etd.lab.runs.config import override
 from etd.lab.runs.store import Run
 from etd.train import presets
+from etd.train.experiment import Experiment
 
 SMALL = {"ppo.minibatch": 32, "ppo.features": 8, "ppo.latent": 8, "ppo.epochs": 1}
 SMALL |= {"bonus.minibatch": 32, "bonus.features": 8, "bonus.latent": 8, "bonus.embedding": 8, "bonus.epochs": 1}
+
+
+def small_experiment(bonus: str = "etd", steps: int = 320, seeds: int = 2) -> Experiment:
+    """One that trains in a moment, of one compiled program for all steps."""
+    experiment = replace(presets.choose("MiniGrid-Empty-5x5-v0", bonus), steps=steps, seeds=seeds)
+    experiment = replace(experiment, num_envs=4, rollout_steps=16)
+    for path, value in SMALL.items():
+        experiment = override(experiment, f"{path}={value}")
+    return experiment
+
 
 Logged = Callable[..., Run]
 

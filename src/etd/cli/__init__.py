@@ -10,7 +10,7 @@ import tyro
 from etd.cli.bench import BENCHMARKS, bench
 from etd.cli.catalogue import list_, show
 from etd.cli.check import check
-from etd.cli.compare import reproduce
+from etd.cli.compare import compare, reproduce
 from etd.cli.look import distance, report, watch
 from etd.cli.train import evaluate, resume, train
 from etd.core.errors import UserError
@@ -24,6 +24,7 @@ COMMANDS: dict[str, Any] = {
     "watch": watch,
     "distance": distance,
     "report": report,
+    "compare": compare,
     "reproduce": reproduce,
     "check": check,
     "bench": bench,

@@ -1,15 +1,67 @@
-"""``etd reproduce``."""
+"""Many trainings: ``etd compare`` for any bonuses and environments, ``etd reproduce`` for the paper's figures."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 from rich.console import Console
 
-from etd.cli.options import Flag, Name, Number, Only, OptionalPath, Real, Set
-from etd.core.errors import UserError
+from etd.cli.options import Bonuses, Envs, Flag, Import, Name, Number, Only, OptionalPath, Real, Set
+
+if TYPE_CHECKING:
+    from etd.lab.compare.compare import Comparison
+
+
+def compare(
+    env: Envs = (),
+    bonus: Bonuses = (),
+    seeds: int = 5,
+    steps: Number = None,
+    budget: Real = None,
+    dry_run: Flag = False,
+    workers: int = 1,
+    cluster: Name = None,
+    out: OptionalPath = None,
+    keep: OptionalPath = None,
+    set_: Set = (),
+    import_: Import = (),
+) -> None:
+    """Train every bonus in every environment with the paper's settings and compare them; exit status 1 if one failed.
+
+    Skips what is done, resumes what was interrupted. For example:
+
+        etd compare --env MiniGrid-DoorKey-8x8-v0 --bonus etd --bonus noveld --bonus none
+        etd compare --env MiniGrid-DoorKey-8x8-v0 --env MiniGrid-MultiRoom-N6-v0 --bonus etd --bonus "etd + 0.5*rnd"
+        etd compare --env MiniGrid-DoorKey-8x8-v0 --bonus etd --bonus my_module:Impact --steps 500_000 --workers 2
+
+    Args:
+        env: an id from `etd list environments`, or module:Class; once for each.
+        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; once for each.
+        seeds: how many agents to train together.
+        steps: environment steps per seed; the preset's if not given.
+        budget: stop cleanly within so many minutes and say what is left.
+        dry_run: show the plan with estimated times, and train nothing.
+        workers: so many trainings side by side on this device.
+        cluster: "auto" or the address of a Ray cluster to train on.
+        out: the runs' directory, each in OUT/TASK/METHOD; runs/compare if not given.
+        keep: copy records and thinned metrics there, for a repository, and draw there.
+        set_: override fields of every training, as in `etd train`; a bonus's, where it has that field.
+        import_: modules of your own to import first.
+    """
+    _share_device(workers)
+    from etd.core import plugins
+    from etd.lab.compare import compare as comparing
+
+    plugins.trust(import_)
+    plan = comparing.plan_pairs(env, bonus, out or comparing.OUT, seeds=seeds, steps=steps, assignments=set_)
+    if dry_run:
+        comparing.show(plan, workers, Console(highlight=False))
+        return
+    _finish(comparing.carry_out(plan, "compare", budget=budget, workers=workers, cluster=cluster, keep=keep))
 
 
 def reproduce(
@@ -25,6 +77,7 @@ def reproduce(
     out: OptionalPath = None,
     keep: OptionalPath = None,
     set_: Set = (),
+    import_: Import = (),
 ) -> None:
     """Train what a figure of the paper needs and draw it; skips what is done, resumes what was interrupted.
 
@@ -38,7 +91,7 @@ def reproduce(
     Args:
         figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
             craftax, miniworld, dmc, metaworld or halfcheetah.
-        only: train and draw these cells only, TASK/METHOD with * for any.
+        only: train and draw these only, TASK/METHOD with * for any.
         seeds: how many agents to train together; the paper's 5 if not given.
         steps: environment steps per seed.
         budget: stop cleanly within so many minutes and say what is left.
@@ -49,25 +102,30 @@ def reproduce(
         cluster: "auto" or the address of a Ray cluster to train on.
         out: the runs' directory; runs/FIGURE if not given.
         keep: copy records and thinned metrics there, for a repository, and draw there.
-        set_: override fields of every cell, as in `etd train`.
+        set_: override fields of every training, as in `etd train`; a bonus's, where it has that field.
+        import_: modules of your own to import first.
     """
     workers = workers or (2 if quick and not cluster else 1)
-    if workers > 1:  # programs side by side must not each reserve most of the device's memory
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from etd.lab.compare import reproduce
+    _share_device(workers)
+    from etd.core import plugins
+    from etd.lab.compare.compare import show
+    from etd.lab.paper import reproduce as paper
 
+    plugins.trust(import_)
     out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
-    if keep and keep.resolve() == out.resolve():
-        raise UserError(f"{keep} holds the runs themselves, which copies would thin. Choose another folder for --keep.")
-    places = reproduce.plan(figure, out, only, seeds, steps, quick, set_)
-    console = Console(highlight=False)
-    console.print(reproduce.table(places, quick, workers))
+    plan = paper.plan(figure, out, only=only, seeds=seeds, steps=steps, quick=quick, assignments=set_)
     if dry_run:
+        show(plan, workers, Console(highlight=False))
         return
-    places = reproduce.run(places, budget, workers, cluster, quick)
-    shown = reproduce.keep(places, keep) if keep else places
-    for path in reproduce.draw(figure, shown, keep or out):
-        console.print(f"Written: {path}", soft_wrap=True)
-    left = [place.cell.name for place in places if not place.done]
-    if left:
-        console.print(f"Left: {', '.join(left)}. The same command goes on where it stopped.", soft_wrap=True)
+    _finish(paper.reproduce(figure, plan, budget=budget, workers=workers, cluster=cluster, keep=keep))
+
+
+def _share_device(workers: int) -> None:
+    """Programs side by side must not each reserve most of the device's memory; to be said before JAX wakes up."""
+    if workers > 1:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
+def _finish(comparison: Comparison) -> None:
+    if comparison.failures:
+        sys.exit(1)

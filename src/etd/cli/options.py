@@ -12,6 +12,8 @@ Import: TypeAlias = Annotated[
     tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="import", metavar="MODULE")
 ]
 Only: TypeAlias = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="TASK/METHOD")]
+Envs: TypeAlias = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="ID")]
+Bonuses: TypeAlias = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")]
 Log: TypeAlias = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")]
 Env: TypeAlias = Annotated[str | None, tyro.conf.arg(metavar="ID")]
 Name: TypeAlias = Annotated[str | None, tyro.conf.arg(metavar="NAME")]

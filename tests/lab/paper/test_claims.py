@@ -130,7 +130,7 @@ def test_what_is_missing_is_not_judged():
         judged = claims.judge(figure, {})
         assert judged
         assert {one.verdict for one in judged} == {"not run"}
-        names = {cell.name for cell in figures.cells(figure)}
+        names = {entry.name for entry in figures.entries(figure)}
         assert all(one.ours.removesuffix(" is missing") in names for one in judged)
     assert claims.judge("full-v1", {}) == []
 

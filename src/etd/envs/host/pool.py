@@ -178,7 +178,7 @@ class Worker:
                 [sys.executable, "-c", code],
                 pass_fds=[theirs.fileno(), memory],
                 start_new_session=True,  # a signal to the parent's group is not for it
-                env={**os.environ, **ALONE, "PYTHONPATH": _search_path()},
+                env={**os.environ, **ALONE, "PYTHONPATH": search_path()},
             )
         self.line = Connection(ours.detach())
         self._send(orders)
@@ -237,6 +237,6 @@ def _packed(factory: Factory | None) -> bytes:
         ) from error
 
 
-def _search_path() -> str:
+def search_path() -> str:
     """What the parent can import, the worker can: this very package, and modules that register environments."""
     return os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)

@@ -68,13 +68,13 @@ def judge(figure: str, runs: Runs) -> list[Judged]:
 def _whole(figure: str, runs: Runs) -> Runs:
     """The runs that the claims speak of: neither --quick nor shortened ones, nor those without a return."""
     chosen = {}
-    for cell in figures.cells(figure):
-        run, wanted = runs.get((cell.task, cell.method)), cell.experiment
+    for entry in figures.entries(figure):
+        run, wanted = runs.get((entry.task, entry.method)), entry.experiment
         if run is not None and run.experiment.env.id == wanted.env.id:
             curve = by_seed(run, "return")
             far = curve.steps.max(initial=0) >= wanted.iterations * wanted.steps_per_iteration
             if far and np.isfinite(curve.values).any():
-                chosen[cell.task, cell.method] = run
+                chosen[entry.task, entry.method] = run
     return chosen
 
 

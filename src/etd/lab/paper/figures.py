@@ -1,19 +1,19 @@
 """The paper's figures, as the trainings they are made of.
 
-A cell is one method on one task; ``etd reproduce`` trains the cells of a figure and draws it. The steps are where the
-paper's curves end, as far as it says. The noisy levels beside DoorKey-16x16 are our choice: the paper draws four and
-names none.
+An entry is one method on one task; ``etd reproduce`` trains the entries of a figure and draws it. The steps are where
+the paper's curves end, as far as it says. The noisy levels beside DoorKey-16x16 are our choice: the paper draws four
+and names none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from etd.core.errors import unknown
+from etd.lab.compare.plan import Entry
 from etd.lab.runs.config import override
 from etd.train import presets
-from etd.train.experiment import Experiment
 
 TASKS: dict[str, tuple[str, int]] = {
     "DoorKey-8x8": ("MiniGrid-DoorKey-8x8-v0", 500_000),
@@ -58,20 +58,7 @@ SMALL = {
 """The level of the quick version: another for every task, so that the figure has as many panels."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One method on one task."""
-
-    task: str
-    method: str
-    experiment: Experiment
-
-    @property
-    def name(self) -> str:
-        return f"{self.task}/{self.method}"
-
-
-def _cell(task: str, method: str, bonus: str = "", **changes: object) -> Cell:
+def _entry(task: str, method: str, bonus: str = "", **changes: object) -> Entry:
     """The preset of ``bonus`` (that of the method's name) on the task, with ``changes`` to fields of the bonus."""
     env, steps = TASKS[task.removesuffix(" (noisy)")]
     experiment = replace(presets.choose(env, bonus or method), steps=steps, seeds=5)
@@ -79,25 +66,25 @@ def _cell(task: str, method: str, bonus: str = "", **changes: object) -> Cell:
         experiment = replace(experiment, env=replace(experiment.env, noise=0.1))
     for field, value in changes.items():
         experiment = override(experiment, f"bonus.{field}={value}")
-    return Cell(task, method, experiment)
+    return Entry(task, method, experiment)
 
 
-def _table(tasks: Iterable[str], methods: Iterable[str]) -> list[Cell]:
+def _table(tasks: Iterable[str], methods: Iterable[str]) -> list[Entry]:
     methods = tuple(methods)
-    return [_cell(task, method) for task in tasks for method in methods]
+    return [_entry(task, method) for task in tasks for method in methods]
 
 
-def _noise() -> list[Cell]:
+def _noise() -> list[Entry]:
     methods = ("etd", "noveld", "deir", "e3b")
     return _table(NOISY, methods) + _table(["DoorKey-16x16"], methods)
 
 
-def _ablation(field: str, values: dict[str, object]) -> Callable[[], list[Cell]]:
+def _ablation(field: str, values: dict[str, object]) -> Callable[[], list[Entry]]:
     """ETD on ObstructedMaze-1Q, the paper's level for ablations, with every value of a field."""
-    return lambda: [_cell("ObstructedMaze-1Q", name, "etd", **{field: value}) for name, value in values.items()]
+    return lambda: [_entry("ObstructedMaze-1Q", name, "etd", **{field: value}) for name, value in values.items()]
 
 
-FIGURES: dict[str, tuple[str, Callable[[], list[Cell]]]] = {
+FIGURES: dict[str, tuple[str, Callable[[], list[Entry]]]] = {
     "bonuses": (
         "Every bonus on two sizes of DoorKey",
         lambda: _table(
@@ -159,24 +146,24 @@ FIGURES: dict[str, tuple[str, Callable[[], list[Cell]]]] = {
         lambda: _table(["HalfCheetahVelSparse"], ("etd", "noveld", "e3b", "none")),
     ),
 }
-"""Name: title and cells."""
+"""Name: title and entries."""
 
 
-def cells(figure: str) -> list[Cell]:
+def entries(figure: str) -> list[Entry]:
     """What the figure is made of."""
     if figure not in FIGURES:
         raise unknown("figure", figure, FIGURES, f"The figures are {', '.join(FIGURES)}.")
     return FIGURES[figure][1]()
 
 
-def small(cell: Cell) -> Cell:
-    """A version of the cell that two CPU cores train in seconds: a small level of MiniGrid's family, a small agent, a
+def small(entry: Entry) -> Entry:
+    """A version of the entry that two CPU cores train in seconds: a small level of MiniGrid's family, a small agent, a
     few thousand steps. It shows that everything works, and nothing about the method."""
-    env, level = cell.experiment.env, SMALL.get(cell.task.removesuffix(" (noisy)"))
+    env, level = entry.experiment.env, SMALL.get(entry.task.removesuffix(" (noisy)"))
     if level is not None:
         env = replace(env, id=f"MiniGrid-{level}")
     experiment = replace(
-        cell.experiment,
+        entry.experiment,
         env=env,
         steps=4_096,
         seeds=2,
@@ -188,4 +175,4 @@ def small(cell: Cell) -> Cell:
         for field, value in sizes.items():
             if hasattr(getattr(experiment, part), field):
                 experiment = override(experiment, f"{part}.{field}={value}")
-    return replace(cell, experiment=experiment)
+    return replace(entry, experiment=experiment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -41,8 +41,11 @@ class Judged(NamedTuple):
     verdict: Literal["holds", "holds so far", "fails", "not run"]
 
 
-def write(runs: list[Path], out: Path, claims: Sequence[Judged] = ()) -> Path:
-    """Write the page on ``runs``, and beside it NAME-curves.png and .svg; a directory ``out`` gets report.html."""
+def write(
+    runs: list[Path], out: Path, claims: Sequence[Judged] = (), failures: Mapping[str, str] | None = None
+) -> Path:
+    """Write the page on ``runs``, and beside it NAME-curves.png and .svg; a directory ``out`` gets report.html.
+    ``failures`` are errors of trainings that belong to them, by name."""
     if not runs:
         raise UserError("There is no run to report on. Name at least one run directory.")
     opened = [Run.open(path) for path in runs]
@@ -50,7 +53,7 @@ def write(runs: list[Path], out: Path, claims: Sequence[Judged] = ()) -> Path:
     curves = plot.draw_curves(opened)
     for picture in pictures(out):
         plot.save(curves, picture)
-    out.write_text(_page(opened, curves, claims), encoding="utf-8")
+    out.write_text(_page(opened, curves, claims, failures or {}), encoding="utf-8")
     return out
 
 
@@ -150,7 +153,7 @@ def _headline(run: Run, result: Numbers) -> dict[str, str]:
 # Page ------------------------------------------------------------------------------------------------------------
 
 
-def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged]) -> str:
+def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged], failures: Mapping[str, str]) -> str:
     results, study = [numbers(run) for run in runs], statistics.gather(runs)
     names = [run.path.name or str(run.path) for run in runs]
     few = len(runs) <= FEW
@@ -160,6 +163,7 @@ def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged]) -> str:
     caption = "Learning curves: mean return of the last 100 episodes against environment steps."
     parts = [
         _claims(claims) if claims else "",
+        _failures(failures) if failures else "",
         _columns(names, headlines) if few else "",
         f"<h2>Learning curves</h2>\n{page.drawing(curves, caption)}",
         comparison.tables(study) if statistics.shared(study) else "",
@@ -219,6 +223,13 @@ def _claims(claims: Sequence[Judged]) -> str:
     counts = ", ".join(f"{sum(c.verdict == v for c in claims)} {v}" for v in dict.fromkeys(c.verdict for c in claims))
     table = page.table("Claims", ["the paper says", "verdict", "here"], rows, "claims")
     return f"<h2>The paper's claims</h2>\n{table}{page.note(f'{counts}.')}"
+
+
+def _failures(failures: Mapping[str, str]) -> str:
+    """Trainings that ended with an error: what is below goes as far as they got."""
+    return "<h2>Failed trainings</h2>\n" + "".join(
+        page.details(name, page.code(words.strip())) for name, words in failures.items()
+    )
 
 
 def _section(run: Run, name: str, result: Numbers, few: bool) -> str:

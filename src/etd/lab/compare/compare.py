@@ -1,0 +1,221 @@
+"""Compare bonuses on environments: train every pair, then draw, tabulate and sum up what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from etd.core.errors import UserError
+from etd.lab.compare import plan as plans
+from etd.lab.compare.execute import execute
+from etd.lab.compare.plan import Entry, Job, Plan
+from etd.lab.report import statistics
+from etd.lab.report import write as report
+from etd.lab.report.curves import band, by_seed, centre
+from etd.lab.report.write import Judged
+from etd.lab.runs.store import Run
+from etd.train import presets
+
+OUT = Path("runs/compare")
+
+Runs: TypeAlias = Mapping[tuple[str, str], Run]
+"""By task and method."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of a comparison."""
+
+    runs: Runs
+    """all that have made a step"""
+    page: Path | None
+    """None if there is nothing to draw"""
+    failures: Mapping[tuple[str, str], str]
+    """errors, by task and method"""
+    left: tuple[str, ...]
+    """names TASK/METHOD of what is neither done nor failed"""
+
+
+def compare(
+    envs: str | Sequence[str],
+    bonuses: str | Sequence[str],
+    *,
+    seeds: int = 5,
+    steps: int | None = None,
+    out: str | Path = OUT,
+    fields: Mapping[str, Any] | None = None,
+    budget: float | None = None,
+    workers: int = 1,
+    cluster: str | None = None,
+    keep: str | Path | None = None,
+    quiet: bool = False,
+) -> Comparison:
+    """Train every bonus in every environment with the paper's settings, and write a page with the learning curves,
+    interquartile means, intervals and probabilities of improvement.
+
+    Run again, it skips what is done and resumes what was interrupted. Each run lies in OUT/TASK/METHOD, the page in
+    OUT/compare.html. ``steps`` are per seed, the preset's if not given; ``fields`` override others by path, as in
+    ``train``. ``budget`` is in minutes; ``workers`` train side by side on this device; ``cluster`` is the address of a
+    Ray cluster. ``keep`` is a folder for thinned copies, which are then what is drawn. A training that fails does not
+    stop the others: see ``failures``.
+    """
+    if workers > 1:  # programs side by side must not each reserve most of the device's memory
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    assignments = tuple(f"{name}={value}" for name, value in (fields or {}).items())
+    plan = plan_pairs(envs, bonuses, Path(out), seeds=seeds, steps=steps, assignments=assignments)
+    return carry_out(
+        plan,
+        "compare",
+        budget=budget,
+        workers=workers,
+        cluster=cluster,
+        keep=None if keep is None else Path(keep),
+        quiet=quiet,
+    )
+
+
+def plan_pairs(
+    envs: str | Sequence[str],
+    bonuses: str | Sequence[str],
+    out: Path = OUT,
+    *,
+    seeds: int = 5,
+    steps: int | None = None,
+    assignments: tuple[str, ...] = (),
+) -> Plan:
+    """The trainings of every bonus in every environment. A run of other settings in the place of one is refused, also
+    where it is done: it would be drawn as what was asked for."""
+    entries = [
+        Entry(env, bonus, replace(presets.choose(env, bonus), seeds=seeds))
+        for env in _once("environment", "--env MiniGrid-DoorKey-8x8-v0", envs)
+        for bonus in _once("bonus", "--bonus etd", bonuses)
+    ]
+    for one, other in combinations(entries, 2):
+        if one.experiment == other.experiment:
+            raise UserError(f"{one.method!r} and {other.method!r} are the same bonus. Name it once.")
+    plan = plans.make(entries, out, steps=steps, assignments=assignments)
+    for job in plan.jobs:
+        plans.refuse_other_settings(job)
+    return plan
+
+
+def _once(kind: str, example: str, names: str | Sequence[str]) -> list[str]:
+    """The names, if there are any and none comes twice."""
+    stripped = [name.strip() for name in ([names] if isinstance(names, str) else names)]
+    if not stripped:
+        raise UserError(f"Name at least one {kind}, as in {example}.")
+    for name in stripped:
+        if stripped.count(name) > 1:
+            raise UserError(f"The {kind} {name!r} is named {stripped.count(name)} times. Name it once.")
+    return stripped
+
+
+def carry_out(
+    plan: Plan,
+    name: str,
+    *,
+    budget: float | None = None,
+    workers: int = 1,
+    cluster: str | None = None,
+    keep: Path | None = None,
+    judge: Callable[[Runs], Sequence[Judged]] = lambda _: (),
+    quiet: bool = False,
+) -> Comparison:
+    """Train what is left of the plan, write the page NAME.html over all of it, with what ``judge`` says of the finished
+    runs, and sum up."""
+    if keep and keep.resolve() == plan.out.resolve():
+        raise UserError(f"{keep} holds the runs themselves, which copies would thin. Choose another folder for --keep.")
+    console = Console(highlight=False, quiet=quiet)
+    show(plan, workers, console)
+    plan = execute(plan, budget=budget, workers=workers, cluster=cluster, quiet=quiet)
+    shown = _kept(plan, keep) if keep else plan
+    failed = [job for job in plan.jobs if job.error]
+    runs, page = {_key(job): Run.open(job.path) for job in shown.jobs if job.steps > 0}, None
+    if runs:
+        finished = {_key(job): runs[_key(job)] for job in shown.jobs if job.done}
+        errors = {job.entry.name: job.error for job in failed}
+        page = report.write([run.path for run in runs.values()], shown.out / f"{name}.html", judge(finished), errors)
+        console.print(summary(shown))
+        for path in (page, *report.pictures(page)):
+            console.print(f"Written: {path}", markup=False, soft_wrap=True)
+    else:
+        console.print("Nothing has run yet, so there is nothing to draw.")
+    _tell_failures(failed, console)
+    left = tuple(job.entry.name for job in plan.jobs if not job.done and not job.error)
+    if left:
+        words = f"Left: {', '.join(left)}. The same command goes on where it stopped."
+        console.print(words, markup=False, soft_wrap=True)
+    return Comparison(runs, page, {_key(job): job.error for job in failed}, left)
+
+
+def show(plan: Plan, workers: int, console: Console) -> None:
+    """The plan, and what is to be known of it."""
+    console.print(plans.table(plan, workers))
+    for note in plan.notes:
+        console.print(note, markup=False, soft_wrap=True)
+
+
+def _key(job: Job) -> tuple[str, str]:
+    return job.entry.task, job.entry.method
+
+
+def _kept(plan: Plan, folder: Path) -> Plan:
+    """Copies for a repository of all that has run: records and thinned metrics, in the same order of directories."""
+    copies = {job.path: folder / job.path.relative_to(plan.out) for job in plan.jobs}
+    for job in plan.jobs:
+        if job.steps > 0:
+            Run.open(job.path).keep(copies[job.path])
+    return replace(plan, out=folder, jobs=tuple(replace(job, path=copies[job.path]) for job in plan.jobs))
+
+
+def _tell_failures(jobs: list[Job], console: Console) -> None:
+    """Every error in full, one that several trainings share once."""
+    by_words: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_words.setdefault(job.error.strip(), []).append(job)
+    for words, those in by_words.items():
+        names = ", ".join(job.entry.name for job in those)
+        console.print(f"Failed: {names}\n{words}", markup=False, soft_wrap=True)
+    if jobs:
+        files = f"{jobs[0].path / plans.ERROR}" if len(jobs) == 1 else f"the {plans.ERROR} of each"
+        console.print(f"This is kept in {files}. The same command tries again.", markup=False, soft_wrap=True)
+
+
+def summary(plan: Plan) -> Table:
+    """Interquartile means of the final return by task and method, and their 95 % intervals."""
+    jobs = {_key(job): job for job in plan.jobs}
+    tasks, methods = (list(dict.fromkeys(key[part] for key in jobs)) for part in (0, 1))
+    tall = len(methods) > len(tasks)  # the longer list goes down
+    rows, columns = (methods, tasks) if tall else (tasks, methods)
+    title = "Final return: interquartile mean over seeds (95 % interval)"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for head in ("method" if tall else "task", *columns):
+        table.add_column(head)
+    for row in rows:
+        keys = [(column, row) if tall else (row, column) for column in columns]
+        table.add_row(row, *(_final(jobs[key]) if key in jobs else "" for key in keys))
+    return table
+
+
+def _final(job: Job) -> str:
+    if not job.steps:
+        return "failed" if job.error else "not run"
+    values = statistics.final(by_seed(Run.open(job.path), "return"))
+    values = values[np.isfinite(values)][:, None]
+    if not len(values):
+        words = "too few episodes"
+    elif len(values) == 1:
+        words = f"{values[0, 0]:.2f} (one seed)"
+    else:
+        (low,), (high,) = band(values)
+        words = f"{centre(values)[0]:.2f} ({low:.2f} to {high:.2f})"
+    state = "failed" if job.error else "stopped"
+    return words if job.done else f"{words}, {state} at {job.steps / job.goal:.0%}"

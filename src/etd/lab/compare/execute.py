@@ -1,0 +1,380 @@
+"""Train what a plan asks for: resume what was interrupted, skip what is done, stop within a budget.
+
+There is one loop, whether trainings run one after the other in this process, side by side in worker processes, or as
+tasks of a Ray cluster. A training that fails leaves its error beside its run and does not stop the others; one whose
+worker is lost is begun again and resumes from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+from rich.console import Console
+
+from etd.core.errors import UserError
+from etd.envs.host.pool import search_path
+from etd.envs.host.worker import die_with
+from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
+from etd.lab.runs import session
+from etd.lab.runs.config import from_dict, to_dict
+from etd.lab.runs.store import Run
+from etd.train.experiment import Experiment
+
+LOSSES = 3
+"""So often a training whose worker was killed is begun again."""
+LOOK = 1.0
+"""Seconds after which the loop looks whether it was asked to stop."""
+
+
+class Work(NamedTuple):
+    """One training, as it travels to where it is done."""
+
+    path: Path
+    experiment: Experiment
+    deadline: float | None
+    quick: bool
+    quiet: bool
+
+
+class Outcome(NamedTuple):
+    """How a training ended."""
+
+    steps: int = 0
+    stopped: bool = False
+    """it was asked to, and has saved"""
+    error: str = ""
+
+
+class Backend(Protocol):
+    """Where trainings run."""
+
+    room: int
+    """for so many at once"""
+
+    def submit(self, work: Work) -> Hashable:
+        """Begin a training; what it is called here."""
+
+    def ended(self) -> list[tuple[Hashable, Outcome | None]]:
+        """Those that ended since it was last asked, None for one whose worker was lost; waits a moment for any."""
+
+    def cancel(self) -> None:
+        """Ask what runs to save and end, and begin nothing more."""
+
+    def close(self) -> None:
+        """End whatever is left at once."""
+
+
+def execute(
+    plan: Plan, *, budget: float | None = None, workers: int = 1, cluster: str | None = None, quiet: bool = False
+) -> Plan:
+    """Train what is not done; the plan afterwards. ``budget`` in minutes, after which every training is checkpointed,
+    as it is after Ctrl-C or SIGTERM. What is in a training's way is said before any begins; a budget of 0 begins none.
+    """
+    if workers < 1:
+        raise UserError(f"{workers} workers train nothing. Ask for 1 or more.")
+    deadline = None if budget is None else time.time() + 60 * budget
+    alone = workers == 1 and cluster is None
+    todo = [job for job in plan.jobs if not job.done]
+    if budget is None or budget > 0:
+        for job in todo:
+            _refuse(job, alone)
+    if not alone:  # longest first, so that none is left to train alone at the end
+        todo.sort(key=lambda job: (job.steps - job.goal) * job.entry.experiment.seeds)
+    console = Console(highlight=False, quiet=quiet)
+
+    def tell(index: int, outcome: Outcome) -> None:
+        job = todo[index]
+        state = "failed, see below" if outcome.error else f"{outcome.steps:,} of {job.goal:,} steps"
+        console.print(f"{job.entry.name}: {state}", markup=False, soft_wrap=True)
+
+    # Absolute, for a worker of a cluster is in another directory.
+    how = (deadline, plan.quick, quiet or plan.quick or not alone)
+    work = [Work(job.path.absolute(), job.entry.experiment, *how) for job in todo]
+    with session.stop_signals() as stop:
+        backend: Backend
+        if alone:
+            backend = _Here(stop)
+        elif cluster is None:
+            backend = _Processes(workers, reuse=plan.quick)
+        else:
+            backend = _Cluster(cluster)
+        drive(backend, work, stop, tell)
+    return plan.now()
+
+
+def drive(backend: Backend, work: list[Work], stop: list[int], tell: Callable[[int, Outcome], None]) -> None:
+    """Keep the backend busy until all work is done, or until ``stop`` fills and what runs has saved; ``tell`` hears the
+    number and the outcome of each."""
+    waiting, running = deque(range(len(work))), dict[Hashable, int]()
+    losses: Counter[int] = Counter()
+    asked = False
+    try:
+        while waiting or running:
+            if stop and not asked:
+                asked = True
+                waiting.clear()
+                backend.cancel()
+            while waiting and len(running) < backend.room and not stop:
+                index = waiting.popleft()
+                running[backend.submit(work[index])] = index
+            for handle, outcome in backend.ended() if running else ():
+                index = running.pop(handle)
+                if outcome is not None and (stop or not outcome.stopped):
+                    tell(index, outcome)
+                elif not stop:  # killed, or told to stop by somebody else
+                    losses[index] += 1
+                    if losses[index] <= LOSSES:
+                        waiting.appendleft(index)
+                    else:
+                        tell(index, _fail(work[index].path, _killed(losses[index])))
+    finally:
+        backend.close()
+
+
+def _killed(times: int) -> str:
+    return (
+        f"Its worker was killed {times} times, perhaps for want of memory. Try fewer --workers: the same command goes "
+        "on where it stopped."
+    )
+
+
+def _refuse(job: Job, alone: bool) -> None:
+    """What keeps a job from being trained."""
+    if (job.path / "run.json").exists():
+        session.refuse_copy(Run.open(job.path))
+        refuse_other_settings(job)
+    if not (alone or _can_travel(job.entry.experiment)):
+        raise UserError(
+            f"{job.entry.name} holds objects that cannot be written down, so that no other process can train it. Use "
+            "one worker and no cluster, or name them as module:Class."
+        )
+
+
+def _can_travel(experiment: Experiment) -> bool:
+    """Whether its record would say all of it."""
+    try:
+        return bool(from_dict(to_dict(experiment)) == experiment)
+    except Exception:  # whatever an object without a name runs into
+        return False
+
+
+# One training ----------------------------------------------------------------------------------------------------
+
+
+def train(work: Work) -> Outcome:
+    """Begin a run or continue it. One that could not make an iteration before the deadline is not begun."""
+    return _guarded(work.path, lambda: _train(work))
+
+
+def train_elsewhere(path: str, data: bytes) -> Outcome:
+    """``train``, of work that was pickled in another process: its modules may be missing in this one."""
+    return _guarded(Path(path), lambda: _train(pickle.loads(data)))
+
+
+def _train(work: Work) -> Outcome:
+    path, experiment = work.path, work.experiment
+    least = seconds(experiment, experiment.steps_per_iteration, quick=work.quick)
+    if work.deadline is not None and time.time() + least > work.deadline:
+        return Outcome(steps_done(path))
+    if work.quick:
+        jax.config.update("jax_disable_most_optimizations", True)
+    if not (path / "run.json").exists():
+        run = session.train(experiment=experiment, out=path, deadline=work.deadline, quiet=work.quiet)
+    else:
+        run = session.resume(path, steps=experiment.steps, deadline=work.deadline, quiet=work.quiet)
+    (path / ERROR).unlink(missing_ok=True)
+    return Outcome(steps_done(path), run.stopped)
+
+
+def _guarded(path: Path, call: Callable[[], Outcome]) -> Outcome:
+    """What ``call`` gives; if it fails, why: a user's mistake as a sentence, anything else as its traceback."""
+    try:
+        return call()
+    except UserError as error:
+        return _fail(path, str(error))
+    except Exception:
+        return _fail(path, traceback.format_exc())
+
+
+def _fail(path: Path, words: str) -> Outcome:
+    """Leave the words beside the run."""
+    with suppress(OSError):  # where nothing can be written, which may be what failed
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ERROR).write_text(words, encoding="utf-8")
+    return Outcome(error=words)
+
+
+# Backends --------------------------------------------------------------------------------------------------------
+
+
+class _Here:
+    """One after the other in this process."""
+
+    room = 1
+
+    def __init__(self, stop: list[int]):
+        self.stop = stop
+        self.last: list[tuple[Hashable, Outcome | None]] = []
+
+    def submit(self, work: Work) -> Hashable:
+        outcome = train(work)
+        if outcome.stopped:  # the signal came while the training listened
+            self.stop.append(0)
+        self.last = [(work.path, outcome)]
+        return work.path
+
+    def ended(self) -> list[tuple[Hashable, Outcome | None]]:
+        return self.last
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Worker:
+    """A process that trains what it is sent. An interpreter of its own, not a ``multiprocessing`` process, which would
+    run the user's script again."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            code = f"from etd.lab.compare.execute import serve; serve({theirs.fileno()}, {os.getpid()})"
+            # Programs side by side must not each reserve most of the device's memory.
+            share = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is the parent's to hear
+                env={**share, **os.environ, "PYTHONPATH": search_path()},
+            )
+        self.line = Connection(ours.detach())
+
+    def begin(self, work: Work) -> None:
+        with suppress(OSError):  # it is dead, which is heard when its answer is asked for
+            self.line.send((str(work.path), pickle.dumps(work)))
+
+    def answer(self) -> Outcome | None:
+        """None if it died."""
+        try:
+            return self.line.recv()
+        except (EOFError, OSError):
+            return None
+
+    def end(self, patience: float) -> None:
+        """It ends when the line closes; if not soon, it is killed."""
+        self.line.close()
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def serve(line: int, parent: int) -> None:
+    """A worker's life: train what comes over the line until it closes. It dies with its parent."""
+    die_with(parent)
+    orders = Connection(line)
+    while True:
+        try:
+            path, data = orders.recv()
+        except EOFError:
+            return
+        orders.send(train_elsewhere(path, data))
+
+
+class _Processes:
+    """In processes that share the device; a GPU with small agents is fuller with several. A process that is not
+    ``reused`` ends after its training and gives the device's memory back."""
+
+    def __init__(self, workers: int, reuse: bool):
+        self.room, self.reuse = workers, reuse
+        self.busy: list[_Worker] = []
+        self.idle: list[_Worker] = []
+
+    def submit(self, work: Work) -> Hashable:
+        worker = self.idle.pop() if self.idle else _Worker()
+        self.busy.append(worker)
+        worker.begin(work)
+        return worker
+
+    def ended(self) -> list[tuple[Hashable, Outcome | None]]:
+        found: list[tuple[Hashable, Outcome | None]] = []
+        ready = wait([worker.line for worker in self.busy], LOOK)
+        for worker in [worker for worker in self.busy if worker.line in ready]:
+            self.busy.remove(worker)
+            outcome = worker.answer()
+            if outcome is not None and self.reuse:
+                self.idle.append(worker)
+            else:
+                worker.end(patience=10)
+            found.append((worker, outcome))
+        return found
+
+    def cancel(self) -> None:
+        for worker in self.busy:
+            worker.process.terminate()  # a training is checkpointed first
+
+    def close(self) -> None:
+        for worker in self.idle:
+            worker.end(patience=10)
+        for worker in self.busy:
+            worker.process.kill()
+            worker.end(patience=10)
+
+
+class _Cluster:
+    """As Ray tasks, one GPU each where there are any. The runs' directory must be one that all machines share."""
+
+    room = sys.maxsize
+
+    def __init__(self, address: str):
+        try:
+            self.ray: Any = import_module("ray")
+        except ImportError as error:
+            raise UserError("Training on a cluster needs Ray: pip install 'etd[cluster]'") from error
+        if not self.ray.is_initialized():
+            try:
+                self.ray.init(address=address, log_to_driver=False)
+            except (ConnectionError, ValueError) as error:
+                how = 'Start one with `ray start --head`, and name it "auto" or HOST:PORT.'
+                raise UserError(f"No Ray cluster answers at {address!r}. {how}") from error
+        gpus = 1 if self.ray.cluster_resources().get("GPU") else 0
+        # A lost worker's task is submitted again by Ray itself, without end: machines of a cluster come and go.
+        self.task: Any = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=-1)(train_elsewhere)
+        self.tasks: list[Any] = []
+
+    def submit(self, work: Work) -> Hashable:
+        self.tasks.append(self.task.remote(str(work.path), pickle.dumps(work)))
+        return self.tasks[-1]
+
+    def ended(self) -> list[tuple[Hashable, Outcome | None]]:
+        done, self.tasks = self.ray.wait(self.tasks, num_returns=len(self.tasks), timeout=LOOK)
+        return [(task, self._outcome(task)) for task in done]
+
+    def _outcome(self, task: Any) -> Outcome | None:
+        try:
+            return self.ray.get(task)
+        except self.ray.exceptions.RayError:  # lost for good, or cancelled
+            return None
+
+    def cancel(self) -> None:
+        for task in self.tasks:
+            self.ray.cancel(task)  # to one that runs this is Ctrl-C: it is checkpointed first
+
+    def close(self) -> None:
+        for task in self.tasks:
+            self.ray.cancel(task, force=True)

@@ -1,0 +1,42 @@
+"""A figure of the paper as a comparison: its entries, and its claims judged by what has run."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from etd.lab.compare import plan as plans
+from etd.lab.compare.compare import Comparison, carry_out
+from etd.lab.compare.plan import Plan
+from etd.lab.paper import claims, figures
+
+
+def plan(
+    figure: str,
+    out: Path,
+    *,
+    only: tuple[str, ...] = (),
+    seeds: int | None = None,
+    steps: int | None = None,
+    quick: bool = False,
+    assignments: tuple[str, ...] = (),
+) -> Plan:
+    """The figure's trainings, as ``compare.plan.make`` plans them; if ``quick``, small ones."""
+    entries = figures.entries(figure)
+    if quick:
+        entries = [figures.small(entry) for entry in entries]
+    return plans.make(entries, out, only=only, seeds=seeds, steps=steps, assignments=assignments, quick=quick)
+
+
+def reproduce(
+    figure: str,
+    plan: Plan,
+    *,
+    budget: float | None = None,
+    workers: int = 1,
+    cluster: str | None = None,
+    keep: Path | None = None,
+) -> Comparison:
+    """Train what the figure still needs, draw it, and judge the paper's claims."""
+    judge = partial(claims.judge, figure)
+    return carry_out(plan, figure, budget=budget, workers=workers, cluster=cluster, keep=keep, judge=judge)

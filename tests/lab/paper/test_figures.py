@@ -1,0 +1,63 @@
+"""The figures: what each is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from etd.bonuses import ETD, LearnedBonus
+from etd.envs import missing_extra
+from etd.lab.paper import figures
+from etd.lab.runs.config import check
+
+
+@pytest.mark.parametrize("figure", figures.FIGURES)
+def test_every_cell_can_be_trained_and_has_a_name_of_its_own(figure):
+    entries = figures.entries(figure)
+    assert len({entry.name for entry in entries}) == len(entries)
+    for entry in entries:
+        assert entry.experiment.seeds == 5
+        if extra := missing_extra(entry.experiment.env.id):
+            pytest.skip(f"{extra} is not installed")
+        check(entry.experiment)
+        small = check(figures.small(entry).experiment)
+        assert small.steps <= 4096
+        assert type(small.bonus) is type(entry.experiment.bonus)
+
+
+def test_the_main_figure_is_eight_levels_by_nine_methods():
+    entries = figures.entries("minigrid")
+    assert len(entries) == 72
+    steps = {entry.task: entry.experiment.steps for entry in entries}
+    assert list(steps.values()) == [2_000_000, 3_000_000, 5_000_000, 5_000_000, *[10_000_000] * 2, *[20_000_000] * 2]
+    assert {entry.method for entry in entries} == {"etd", "deir", "noveld", "e3b", "ec", "ngu", "rnd", "count", "none"}
+    two_q = next(entry for entry in entries if entry.task == "ObstructedMaze-2Q")
+    assert two_q.experiment.env.id == "MiniGrid-ObstructedMaze-2Q-Centre-v0"  # the start room of the paper's package
+
+
+def test_ablations_change_one_field():
+    base = figures.entries("minigrid")
+    etd = next(entry for entry in base if entry.name == "ObstructedMaze-1Q/etd").experiment
+    for figure, field in (("aggregate", "aggregate"), ("symmetry", "symmetric"), ("energy", "energy")):
+        values = set()
+        for entry in figures.entries(figure):
+            assert isinstance(entry.experiment.bonus, ETD)
+            values.add(getattr(entry.experiment.bonus, field))
+            default = getattr(etd.bonus, field)
+            same = replace(entry.experiment.bonus, **{field: default})
+            assert replace(entry.experiment, bonus=same) == etd
+        assert len(values) == len(figures.entries(figure))
+
+
+@pytest.mark.parametrize("figure", figures.FIGURES)
+def test_the_quick_figure_has_the_same_panels(figure):
+    tasks = {entry.task for entry in figures.entries(figure)}
+    panels = {figures.small(entry).experiment.env for entry in figures.entries(figure)}
+    assert len(panels) == len(tasks)
+
+
+def test_noise_is_on_the_noisy_levels_alone():
+    for entry in figures.entries("noise"):
+        assert entry.experiment.env.noise == (0.1 if entry.task.endswith("(noisy)") else 0.0)
+        assert isinstance(entry.experiment.bonus, LearnedBonus)
