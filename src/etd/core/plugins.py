@@ -66,15 +66,18 @@ def load(name: str) -> Any:
     return _attribute(sys.modules[module], path, name)
 
 
-def recall(name: str) -> Any:
-    """What a file calls ``module:Class``: only from modules that the user has named, imported or installed."""
+def recall(name: str, harmless: Callable[[Any], bool] = lambda found: isinstance(found, type)) -> Any:
+    """What a file calls ``module:Class``: only from modules that the user has named, imported or installed.
+
+    Of a module that is merely imported only what is ``harmless``: the caller checks what a class is before it makes
+    one, while a function could be anything that happens to be loaded.
+    """
     module, _, path = name.partition(":")
     if not is_name(name):
         raise UserError(f"{name!r} names nothing. Outside etd a class is named module:Class.")
     if _ours(module) or _declared(module) or module in _named:
         return _attribute(_import(module), path, name)
-    # A function could be anything that happens to be loaded; a class is checked for what it is before it is called.
-    if module in sys.modules and isinstance(found := _attribute(sys.modules[module], path, name), type):
+    if module in sys.modules and harmless(found := _attribute(sys.modules[module], path, name)):
         return found
     raise NotTrustedError(_refusal(f"This run uses {name}", module))
 

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import jax
 import numpy as np
@@ -94,6 +94,17 @@ def _default(kind: type) -> Any:
 def may_be_built(kind: Any) -> bool:
     """Whether a file may have this class made: it is a dataclass with an environment's methods, or Gymnasium's."""
     return is_gymnasium(kind) or (is_dataclass(kind) and hasattr(kind, "reset") and hasattr(kind, "step"))
+
+
+def is_harmless(found: Any) -> bool:
+    """Whether a file may have this called though its module was not named: an environment's class, or a function that
+    says of itself that it returns a Gymnasium environment."""
+    if not inspect.isroutine(found):
+        return may_be_built(found)
+    try:
+        return is_gymnasium(get_type_hints(found).get("return"))
+    except Exception:  # annotations that cannot be resolved say nothing
+        return False
 
 
 def verify(env: Any) -> None:

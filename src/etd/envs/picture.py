@@ -11,7 +11,7 @@ SIDE = 256
 
 
 def of_observation(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
-    """[height, width, 3] uint8: an image enlarged, its channels as red, green and blue; a vector as bars around zero."""
+    """[height, width, 3] uint8: an image enlarged, its channels as colours; a vector as bars around zero."""
     if spec.kind == "vector":
         return _bars(np.asarray(obs, np.float64).reshape(-1))
     shades = np.clip(np.asarray(obs, np.float64) / spec.obs_high, 0, 1)

@@ -20,7 +20,7 @@ from tests.lab.conftest import small_experiment
 from etd.bonuses import BONUSES, NoBonus
 from etd.core.errors import UserError
 from etd.lab.compare import execute as executing
-from etd.lab.compare.execute import LOSSES, Outcome, Work, drive, execute, train, train_elsewhere
+from etd.lab.compare.execute import LOSSES, Work, drive, execute, train, train_elsewhere
 from etd.lab.compare.plan import ERROR, Entry, make
 from etd.lab.runs.store import Run
 
@@ -40,7 +40,7 @@ class Script:
 
     def ended(self):
         name = self.running.pop(0)
-        return [(name, self.outcomes[name].pop(0) if name in self.outcomes else Outcome(64))]
+        return [(name, self.outcomes[name].pop(0) if name in self.outcomes else Ending(64))]
 
     def cancel(self):
         self.cancelled = True
@@ -67,31 +67,31 @@ def driven(backend, work, stop=None):
 
 def test_all_is_done_in_order_and_never_more_than_there_is_room_for(tmp_path):
     backend = Script({})
-    assert driven(backend, works(tmp_path, *"abcde")) == {name: Outcome(64) for name in "abcde"}
+    assert driven(backend, works(tmp_path, *"abcde")) == {name: Ending(64) for name in "abcde"}
     assert backend.begun == list("abcde")
     assert backend.most == 2
 
 
 def test_a_failure_does_not_stop_the_others(tmp_path):
-    backend = Script({"b": [Outcome(error="It broke.")]})
+    backend = Script({"b": [Ending(error="It broke.")]})
     told = driven(backend, works(tmp_path, *"abc"))
     assert [name for name, outcome in told.items() if outcome.error] == ["b"]
     assert backend.begun == list("abc")
 
 
 def test_one_whose_worker_is_lost_goes_on_and_after_too_many_losses_fails_alone(tmp_path):
-    backend = Script({"a": [None] * LOSSES + [Outcome(128)], "b": [None] * (LOSSES + 1)})
+    backend = Script({"a": [None] * LOSSES + [Ending(128)], "b": [None] * (LOSSES + 1)})
     told = driven(backend, works(tmp_path, *"abc"))
-    assert told["a"] == Outcome(128)
-    assert told["c"] == Outcome(64)
+    assert told["a"] == Ending(128)
+    assert told["c"] == Ending(64)
     assert f"killed {LOSSES + 1} times" in told["b"].error
     assert (tmp_path / "b" / ERROR).read_text() == told["b"].error
     assert backend.begun.count("b") == LOSSES + 1
 
 
 def test_a_worker_that_somebody_else_has_stopped_goes_on(tmp_path):
-    backend = Script({"a": [Outcome(64, stopped=True), Outcome(128)]})
-    assert driven(backend, works(tmp_path, "a")) == {"a": Outcome(128)}
+    backend = Script({"a": [Ending(64, stopped=True), Ending(128)]})
+    assert driven(backend, works(tmp_path, "a")) == {"a": Ending(128)}
 
 
 def test_asked_to_stop_it_waits_for_what_runs_and_begins_nothing(tmp_path):
@@ -103,7 +103,7 @@ def test_asked_to_stop_it_waits_for_what_runs_and_begins_nothing(tmp_path):
             return super().ended()
 
     backend = Asked({"b": [None]})  # killed before it could save; it is not begun again
-    assert driven(backend, works(tmp_path, *"abcd"), stop) == {"a": Outcome(64)}
+    assert driven(backend, works(tmp_path, *"abcd"), stop) == {"a": Ending(64)}
     assert backend.begun == ["a", "b"]
     assert backend.cancelled
 
@@ -167,13 +167,13 @@ def test_an_error_is_kept_beside_the_run_until_it_is_mended(broken, tmp_path, mo
 
 def test_a_users_mistake_is_kept_as_a_sentence(broken, tmp_path):
     polite = replace(broken, bonus=Broken(politely=True))
-    assert train(Work(tmp_path / "run", polite, None, False, True)) == Outcome(error="Not today.")
+    assert train(Work(tmp_path / "run", polite, None, False, True, ())) == Ending(error="Not today.")
     assert (tmp_path / "run" / ERROR).read_text() == "Not today."
 
 
 def test_a_place_that_cannot_be_written_is_a_failure_too(tmp_path):
     (tmp_path / "file").touch()
-    outcome = train(Work(tmp_path / "file" / "run", small_experiment(), None, False, True))
+    outcome = train(Work(tmp_path / "file" / "run", small_experiment(), None, False, True, ()))
     assert "a file is in its way" in outcome.error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -13,7 +14,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from etd.bonuses import Bonus
+from etd.core import plugins
 from etd.core.errors import UserError
+from etd.envs import Task
 from etd.lab.compare import plan as plans
 from etd.lab.compare.execute import execute
 from etd.lab.compare.plan import Entry, Job, Plan
@@ -21,6 +25,7 @@ from etd.lab.report import statistics
 from etd.lab.report import write as report
 from etd.lab.report.curves import band, by_seed, centre
 from etd.lab.report.write import Judged
+from etd.lab.runs.config import bonus_name
 from etd.lab.runs.store import Run
 from etd.train import presets
 
@@ -45,8 +50,8 @@ class Comparison:
 
 
 def compare(
-    envs: str | Sequence[str],
-    bonuses: str | Sequence[str],
+    envs: Any,
+    bonuses: Any,
     *,
     seeds: int = 5,
     steps: int | None = None,
@@ -61,6 +66,7 @@ def compare(
     """Train every bonus in every environment with the paper's settings, and write a page with the learning curves,
     interquartile means, intervals and probabilities of improvement.
 
+    ``envs`` and ``bonuses`` are one or several names or objects, as in ``train``; a dictionary gives them names.
     Run again, it skips what is done and resumes what was interrupted. Each run lies in OUT/TASK/METHOD, the page in
     OUT/compare.html. ``steps`` are per seed, the preset's if not given; ``fields`` override others by path, as in
     ``train``. ``budget`` is in minutes; ``workers`` train side by side on this device; ``cluster`` is the address of a
@@ -69,7 +75,7 @@ def compare(
     """
     if workers > 1:  # programs side by side must not each reserve most of the device's memory
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    assignments = tuple(f"{name}={value}" for name, value in (fields or {}).items())
+    assignments = tuple((fields or {}).items())
     plan = plan_pairs(envs, bonuses, Path(out), seeds=seeds, steps=steps, assignments=assignments)
     return carry_out(
         plan,
@@ -83,20 +89,20 @@ def compare(
 
 
 def plan_pairs(
-    envs: str | Sequence[str],
-    bonuses: str | Sequence[str],
+    envs: Any,
+    bonuses: Any,
     out: Path = OUT,
     *,
     seeds: int = 5,
     steps: int | None = None,
-    assignments: tuple[str, ...] = (),
+    assignments: tuple[plans.Assignment, ...] = (),
 ) -> Plan:
     """The trainings of every bonus in every environment. A run of other settings in the place of one is refused, also
     where it is done: it would be drawn as what was asked for."""
     entries = [
-        Entry(env, bonus, replace(presets.choose(env, bonus), seeds=seeds))
-        for env in _once("environment", "--env MiniGrid-DoorKey-8x8-v0", envs)
-        for bonus in _once("bonus", "--bonus etd", bonuses)
+        Entry(task, method, replace(presets.choose(env, bonus), seeds=seeds))
+        for task, env in _named("environment", "--env MiniGrid-DoorKey-8x8-v0", envs, lambda env: Task.of(env).id)
+        for method, bonus in _named("bonus", "--bonus etd", bonuses, _bonus_name)
     ]
     for one, other in combinations(entries, 2):
         if one.experiment == other.experiment:
@@ -107,15 +113,26 @@ def plan_pairs(
     return plan
 
 
-def _once(kind: str, example: str, names: str | Sequence[str]) -> list[str]:
-    """The names, if there are any and none comes twice."""
-    stripped = [name.strip() for name in ([names] if isinstance(names, str) else names)]
-    if not stripped:
+def _named(kind: str, example: str, things: Any, name_of: Callable[[Any], str]) -> list[tuple[str, Any]]:
+    """Each thing with its name, if there are any and no name comes twice."""
+    if isinstance(things, Mapping):
+        pairs = [(str(name), thing) for name, thing in things.items()]
+    else:
+        several = things if isinstance(things, list | tuple) else [things]
+        pairs = [(one.strip(), one.strip()) if isinstance(one, str) else (name_of(one), one) for one in several]
+    if not pairs:
         raise UserError(f"Name at least one {kind}, as in {example}.")
-    for name in stripped:
-        if stripped.count(name) > 1:
-            raise UserError(f"The {kind} {name!r} is named {stripped.count(name)} times. Name it once.")
-    return stripped
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
+            raise UserError(
+                f"The {kind} {name!r} is named {count} times. Name it once; in Python a dictionary gives each a name of "
+                "its own."
+            )
+    return pairs
+
+
+def _bonus_name(bonus: Any) -> str:
+    return bonus_name(bonus) if isinstance(bonus, Bonus) else plugins.label(bonus)
 
 
 def carry_out(

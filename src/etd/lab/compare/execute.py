@@ -25,12 +25,13 @@ from typing import Any, NamedTuple, Protocol
 import jax
 from rich.console import Console
 
+from etd.core import plugins
 from etd.core.errors import UserError
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
 from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
 from etd.lab.runs import session
-from etd.lab.runs.config import from_dict, to_dict
+from etd.lab.runs.config import unwritable
 from etd.lab.runs.store import Run
 from etd.train.experiment import Experiment
 
@@ -48,9 +49,11 @@ class Work(NamedTuple):
     deadline: float | None
     quick: bool
     quiet: bool
+    imports: tuple[str, ...]
+    """modules that the user has named"""
 
 
-class Outcome(NamedTuple):
+class Ending(NamedTuple):
     """How a training ended."""
 
     steps: int = 0
@@ -59,7 +62,7 @@ class Outcome(NamedTuple):
     error: str = ""
 
 
-class Backend(Protocol):
+class Runner(Protocol):
     """Where trainings run."""
 
     room: int
@@ -68,7 +71,7 @@ class Backend(Protocol):
     def submit(self, work: Work) -> Hashable:
         """Begin a training; what it is called here."""
 
-    def ended(self) -> list[tuple[Hashable, Outcome | None]]:
+    def ended(self) -> list[tuple[Hashable, Ending | None]]:
         """Those that ended since it was last asked, None for one whose worker was lost; waits a moment for any."""
 
     def cancel(self) -> None:
@@ -96,29 +99,29 @@ def execute(
         todo.sort(key=lambda job: (job.steps - job.goal) * job.entry.experiment.seeds)
     console = Console(highlight=False, quiet=quiet)
 
-    def tell(index: int, outcome: Outcome) -> None:
+    def tell(index: int, ending: Ending) -> None:
         job = todo[index]
-        state = "failed, see below" if outcome.error else f"{outcome.steps:,} of {job.goal:,} steps"
+        state = "failed, see below" if ending.error else f"{ending.steps:,} of {job.goal:,} steps"
         console.print(f"{job.entry.name}: {state}", markup=False, soft_wrap=True)
 
     # Absolute, for a worker of a cluster is in another directory.
-    how = (deadline, plan.quick, quiet or plan.quick or not alone)
+    how = (deadline, plan.quick, quiet or plan.quick or not alone, plugins.named())
     work = [Work(job.path.absolute(), job.entry.experiment, *how) for job in todo]
     with session.stop_signals() as stop:
-        backend: Backend
+        runner: Runner
         if alone:
-            backend = _Here(stop)
+            runner = _Here(stop)
         elif cluster is None:
-            backend = _Processes(workers, reuse=plan.quick)
+            runner = _Processes(workers, reuse=plan.quick)
         else:
-            backend = _Cluster(cluster)
-        drive(backend, work, stop, tell)
+            runner = _Cluster(cluster)
+        drive(runner, work, stop, tell)
     return plan.now()
 
 
-def drive(backend: Backend, work: list[Work], stop: list[int], tell: Callable[[int, Outcome], None]) -> None:
-    """Keep the backend busy until all work is done, or until ``stop`` fills and what runs has saved; ``tell`` hears the
-    number and the outcome of each."""
+def drive(runner: Runner, work: list[Work], stop: list[int], tell: Callable[[int, Ending], None]) -> None:
+    """Keep the runner busy until all work is done, or until ``stop`` fills and what runs has saved; ``tell`` hears the
+    number and the ending of each."""
     waiting, running = deque(range(len(work))), dict[Hashable, int]()
     losses: Counter[int] = Counter()
     asked = False
@@ -127,14 +130,14 @@ def drive(backend: Backend, work: list[Work], stop: list[int], tell: Callable[[i
             if stop and not asked:
                 asked = True
                 waiting.clear()
-                backend.cancel()
-            while waiting and len(running) < backend.room and not stop:
+                runner.cancel()
+            while waiting and len(running) < runner.room and not stop:
                 index = waiting.popleft()
-                running[backend.submit(work[index])] = index
-            for handle, outcome in backend.ended() if running else ():
+                running[runner.submit(work[index])] = index
+            for handle, ending in runner.ended() if running else ():
                 index = running.pop(handle)
-                if outcome is not None and (stop or not outcome.stopped):
-                    tell(index, outcome)
+                if ending is not None and (stop or not ending.stopped):
+                    tell(index, ending)
                 elif not stop:  # killed, or told to stop by somebody else
                     losses[index] += 1
                     if losses[index] <= LOSSES:
@@ -142,7 +145,7 @@ def drive(backend: Backend, work: list[Work], stop: list[int], tell: Callable[[i
                     else:
                         tell(index, _fail(work[index].path, _killed(losses[index])))
     finally:
-        backend.close()
+        runner.close()
 
 
 def _killed(times: int) -> str:
@@ -157,39 +160,32 @@ def _refuse(job: Job, alone: bool) -> None:
     if (job.path / "run.json").exists():
         session.refuse_copy(Run.open(job.path))
         refuse_other_settings(job)
-    if not (alone or _can_travel(job.entry.experiment)):
+    if not alone and (lost := unwritable(job.entry.experiment)):
         raise UserError(
-            f"{job.entry.name} holds objects that cannot be written down, so that no other process can train it. Use "
-            "one worker and no cluster, or name them as module:Class."
+            f"No other process can train {job.entry.name}: {lost[0]}. Use one worker and no cluster, or define it in a "
+            "module of its own."
         )
-
-
-def _can_travel(experiment: Experiment) -> bool:
-    """Whether its record would say all of it."""
-    try:
-        return bool(from_dict(to_dict(experiment)) == experiment)
-    except Exception:  # whatever an object without a name runs into
-        return False
 
 
 # One training ----------------------------------------------------------------------------------------------------
 
 
-def train(work: Work) -> Outcome:
+def train(work: Work) -> Ending:
     """Begin a run or continue it. One that could not make an iteration before the deadline is not begun."""
     return _guarded(work.path, lambda: _train(work))
 
 
-def train_elsewhere(path: str, data: bytes) -> Outcome:
+def train_elsewhere(path: str, data: bytes) -> Ending:
     """``train``, of work that was pickled in another process: its modules may be missing in this one."""
     return _guarded(Path(path), lambda: _train(pickle.loads(data)))
 
 
-def _train(work: Work) -> Outcome:
+def _train(work: Work) -> Ending:
     path, experiment = work.path, work.experiment
+    plugins.trust(work.imports)
     least = seconds(experiment, experiment.steps_per_iteration, quick=work.quick)
     if work.deadline is not None and time.time() + least > work.deadline:
-        return Outcome(steps_done(path))
+        return Ending(steps_done(path))
     if work.quick:
         jax.config.update("jax_disable_most_optimizations", True)
     if not (path / "run.json").exists():
@@ -197,10 +193,10 @@ def _train(work: Work) -> Outcome:
     else:
         run = session.resume(path, steps=experiment.steps, deadline=work.deadline, quiet=work.quiet)
     (path / ERROR).unlink(missing_ok=True)
-    return Outcome(steps_done(path), run.stopped)
+    return Ending(steps_done(path), run.stopped)
 
 
-def _guarded(path: Path, call: Callable[[], Outcome]) -> Outcome:
+def _guarded(path: Path, call: Callable[[], Ending]) -> Ending:
     """What ``call`` gives; if it fails, why: a user's mistake as a sentence, anything else as its traceback."""
     try:
         return call()
@@ -210,15 +206,15 @@ def _guarded(path: Path, call: Callable[[], Outcome]) -> Outcome:
         return _fail(path, traceback.format_exc())
 
 
-def _fail(path: Path, words: str) -> Outcome:
+def _fail(path: Path, words: str) -> Ending:
     """Leave the words beside the run."""
     with suppress(OSError):  # where nothing can be written, which may be what failed
         path.mkdir(parents=True, exist_ok=True)
         (path / ERROR).write_text(words, encoding="utf-8")
-    return Outcome(error=words)
+    return Ending(error=words)
 
 
-# Backends --------------------------------------------------------------------------------------------------------
+# Runners --------------------------------------------------------------------------------------------------------
 
 
 class _Here:
@@ -228,16 +224,16 @@ class _Here:
 
     def __init__(self, stop: list[int]):
         self.stop = stop
-        self.last: list[tuple[Hashable, Outcome | None]] = []
+        self.last: list[tuple[Hashable, Ending | None]] = []
 
     def submit(self, work: Work) -> Hashable:
-        outcome = train(work)
-        if outcome.stopped:  # the signal came while the training listened
+        ending = train(work)
+        if ending.stopped:  # the signal came while the training listened
             self.stop.append(0)
-        self.last = [(work.path, outcome)]
+        self.last = [(work.path, ending)]
         return work.path
 
-    def ended(self) -> list[tuple[Hashable, Outcome | None]]:
+    def ended(self) -> list[tuple[Hashable, Ending | None]]:
         return self.last
 
     def cancel(self) -> None: ...
@@ -267,7 +263,7 @@ class _Worker:
         with suppress(OSError):  # it is dead, which is heard when its answer is asked for
             self.line.send((str(work.path), pickle.dumps(work)))
 
-    def answer(self) -> Outcome | None:
+    def answer(self) -> Ending | None:
         """None if it died."""
         try:
             return self.line.recv()
@@ -311,17 +307,17 @@ class _Processes:
         worker.begin(work)
         return worker
 
-    def ended(self) -> list[tuple[Hashable, Outcome | None]]:
-        found: list[tuple[Hashable, Outcome | None]] = []
+    def ended(self) -> list[tuple[Hashable, Ending | None]]:
+        found: list[tuple[Hashable, Ending | None]] = []
         ready = wait([worker.line for worker in self.busy], LOOK)
         for worker in [worker for worker in self.busy if worker.line in ready]:
             self.busy.remove(worker)
-            outcome = worker.answer()
-            if outcome is not None and self.reuse:
+            ending = worker.answer()
+            if ending is not None and self.reuse:
                 self.idle.append(worker)
             else:
                 worker.end(patience=10)
-            found.append((worker, outcome))
+            found.append((worker, ending))
         return found
 
     def cancel(self) -> None:
@@ -361,11 +357,11 @@ class _Cluster:
         self.tasks.append(self.task.remote(str(work.path), pickle.dumps(work)))
         return self.tasks[-1]
 
-    def ended(self) -> list[tuple[Hashable, Outcome | None]]:
+    def ended(self) -> list[tuple[Hashable, Ending | None]]:
         done, self.tasks = self.ray.wait(self.tasks, num_returns=len(self.tasks), timeout=LOOK)
         return [(task, self._outcome(task)) for task in done]
 
-    def _outcome(self, task: Any) -> Outcome | None:
+    def _outcome(self, task: Any) -> Ending | None:
         try:
             return self.ray.get(task)
         except self.ray.exceptions.RayError:  # lost for good, or cancelled

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -21,11 +21,13 @@ from rich.table import Table
 from etd.core.errors import UserError
 from etd.envs.host.pool import workers_here
 from etd.lab.report import write as report
-from etd.lab.runs.config import check, override
+from etd.lab.runs.config import assign, check, split
 from etd.lab.runs.store import Run
 from etd.train import presets
 from etd.train.experiment import Experiment
 
+Assignment: TypeAlias = str | tuple[str, Any]
+"""``path=value`` as on the command line, or path and value."""
 ERROR = "error.txt"
 """In a run's directory: why its training failed."""
 
@@ -90,7 +92,7 @@ def make(
     only: tuple[str, ...] = (),
     seeds: int | None = None,
     steps: int | None = None,
-    assignments: tuple[str, ...] = (),
+    assignments: tuple[Assignment, ...] = (),
     quick: bool = False,
 ) -> Plan:
     """The trainings of ``entries``, or of those that a pattern TASK/METHOD of ``only`` matches, and how far each is.
@@ -114,7 +116,8 @@ def make(
     for assignment in assignments:
         chosen, without = _assign(chosen, assignment)
         if without:
-            notes.append(f"{assignment} is not for {', '.join(without)}: there is no such field.")
+            path = assignment if isinstance(assignment, str) else assignment[0]
+            notes.append(f"{path} is not for {', '.join(without)}: there is no such field.")
     # By all entries, so that a training is in the same place whichever others are chosen.
     tasks, methods = (folders(getattr(entry, part) for entry in entries) for part in ("task", "method"))
     jobs = []
@@ -134,14 +137,15 @@ def _matches(entry: Entry, pattern: str) -> bool:
     return fnmatch(entry.task, task) and fnmatch(entry.method, method or "*")
 
 
-def _assign(entries: list[Entry], assignment: str) -> tuple[list[Entry], list[str]]:
-    """The entries with one ``path=value``, and the methods that have no such field of the bonus."""
-    part, _, field = assignment.partition("=")[0].strip().partition(".")
+def _assign(entries: list[Entry], assignment: Assignment) -> tuple[list[Entry], list[str]]:
+    """The entries with one assignment, and the methods that have no such field of the bonus."""
+    path, value = split(assignment) if isinstance(assignment, str) else assignment
+    part, _, field = path.partition(".")
     able = {entry.name for entry in entries if part != "bonus" or hasattr(entry.experiment.bonus, field.split(".")[0])}
     if not able:  # then it is a mistake, and the first says which
         able = {entries[0].name}
     changed = [
-        replace(entry, experiment=override(entry.experiment, assignment)) if entry.name in able else entry
+        replace(entry, experiment=assign(entry.experiment, path, value)) if entry.name in able else entry
         for entry in entries
     ]
     return changed, list(dict.fromkeys(entry.method for entry in entries if entry.name not in able))

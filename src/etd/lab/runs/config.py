@@ -201,7 +201,7 @@ def _custom(data: Any, where: str) -> Any:
     name = data.pop("class")
     options = tuple((key, _frozen(value)) for key, value in data.items())
     try:
-        kind = plugins.recall(name)
+        kind = plugins.recall(name, custom.is_harmless)
     except UserError as error:
         return Unavailable(name, options, str(error))
     if custom.is_gymnasium(kind) or inspect.isroutine(kind):
@@ -253,10 +253,15 @@ def find_class(slot: type, name: str, load: Callable[[str], Any] = plugins.load)
 
 def override(experiment: Experiment, assignment: str) -> Experiment:
     """Apply one ``path=value``, such as ``bonus.learning_rate=1e-4`` or ``ppo=my_module:MyPPO``."""
+    return assign(experiment, *split(assignment))
+
+
+def split(assignment: str) -> tuple[str, str]:
+    """Path and value of ``path=value``."""
     path, equals, text = assignment.partition("=")
     if not equals:
         raise UserError(f"{assignment!r} is not an assignment. Write --set path=value, as in bonus.learning_rate=1e-4.")
-    return assign(experiment, path.strip(), text.strip())
+    return path.strip(), text.strip()
 
 
 def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
