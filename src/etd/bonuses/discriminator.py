@@ -103,7 +103,8 @@ class Discriminator(RecurrentBonus):
         output, hidden = net.cell(phi, batch.hidden)
         before = repeat(output)
         # Where the output is the state, as a GRU's, it is repeated once: gradients add up in their old order.
-        reached, _ = net.cell(jnp.concatenate([after, other]), before if hidden is output else repeat(hidden))
+        hidden = before if hidden is output else jax.tree.map(repeat, hidden)
+        reached, _ = net.cell(jnp.concatenate([after, other]), hidden)
         return discrimination(net.judge(before, repeat(batch.action), reached), different)
 
     def empty_queue(self, spec: EnvSpec) -> Queue:
