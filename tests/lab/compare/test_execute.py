@@ -20,7 +20,7 @@ from tests.lab.conftest import small_experiment
 from etd.bonuses import BONUSES, NoBonus
 from etd.core.errors import UserError
 from etd.lab.compare import execute as executing
-from etd.lab.compare.execute import LOSSES, Work, drive, execute, train, train_elsewhere
+from etd.lab.compare.execute import LOSSES, Ending, Work, drive, execute, train, train_elsewhere
 from etd.lab.compare.plan import ERROR, Entry, make
 from etd.lab.runs.store import Run
 
@@ -50,7 +50,7 @@ class Script:
 
 
 def works(folder, *names):
-    return [Work(folder / name, small_experiment(), None, False, True) for name in names]
+    return [Work(folder / name, small_experiment(), None, False, True, ()) for name in names]
 
 
 def driven(backend, work, stop=None):

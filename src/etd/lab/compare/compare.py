@@ -125,8 +125,8 @@ def _named(kind: str, example: str, things: Any, name_of: Callable[[Any], str]) 
     for name, count in Counter(name for name, _ in pairs).items():
         if count > 1:
             raise UserError(
-                f"The {kind} {name!r} is named {count} times. Name it once; in Python a dictionary gives each a name of "
-                "its own."
+                f"The {kind} {name!r} is named {count} times. Name it once; in Python a dictionary gives each its own "
+                "name."
             )
     return pairs
 
