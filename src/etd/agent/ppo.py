@@ -37,7 +37,20 @@ class Examples(NamedTuple):
 @dataclass(frozen=True)
 class PPO:
     """The paper's PPO. The update draws single transitions, each with its recurrent state of rollout time, so gradients
-    do not flow through time; one value head and one discount serve the summed reward."""
+    do not flow through time; one value head and one discount serve the summed reward.
+
+    A subclass may override ``loss`` ([B] examples to a scalar and metrics), ``improve`` or ``init``, and add fields:
+
+    >>> @dataclass(frozen=True)
+    ... class Cautious(PPO):
+    ...     caution: float = 0.1
+    ...
+    ...     def loss(self, net, batch, key):
+    ...         loss, metrics = super().loss(net, batch, key)
+    ...         return loss + self.caution * metrics["kl"], metrics
+    >>> Cautious(clip=0.1).caution
+    0.1
+    """
 
     learning_rate: float = limited(3e-4, above=0)
     epochs: int = limited(4, above=0)

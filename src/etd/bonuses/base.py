@@ -22,7 +22,11 @@ from etd.nets.trunks import Trunk
 
 
 class BonusState(NamedTuple):
-    """Everything a bonus remembers, by lifetime."""
+    """Everything a bonus remembers, by lifetime.
+
+    >>> BonusState().memory
+    ()
+    """
 
     learner: Any = ()
     """Its model, a Learner; changes only in ``improve``."""
@@ -44,7 +48,21 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Bonus(ABC):
-    """A bonus without a model. Those with one derive from LearnedBonus."""
+    """A bonus without a model. Those with one derive from LearnedBonus.
+
+    >>> @dataclass(frozen=True)
+    ... class Still(Bonus):
+    ...     '''Pays for staying: 1 where the observation did not change.'''
+    ...
+    ...     def init(self, key, spec, num_envs):
+    ...         return BonusState()
+    ...
+    ...     def score(self, state, rollout, key):
+    ...         same = (rollout.next_obs == rollout.obs[:-1]).reshape(*rollout.done.shape, -1).all(-1)  # [T, N]
+    ...         return state, Scored(same.astype(float), trace=(), metrics={})
+    >>> Still().needs
+    frozenset()
+    """
 
     @property
     def needs(self) -> frozenset[str]:
@@ -69,7 +87,12 @@ class Bonus(ABC):
 
 @dataclass(frozen=True)
 class LearnedBonus(Bonus):
-    """A bonus whose model is fitted to every rollout by ``loss`` over ``examples``."""
+    """A bonus whose model is fitted to every rollout by ``loss`` over ``examples``.
+
+    >>> import etd
+    >>> etd.BONUSES["rnd"](learning_rate=1e-4, epochs=2).minibatch
+    512
+    """
 
     learning_rate: float = limited(3e-4, above=0)
     epochs: int = limited(8, above=0)

@@ -21,7 +21,11 @@ from etd.nets.blocks import Linear
 
 @dataclass(frozen=True)
 class Cell(ABC):
-    """Which cell a network has. One of your own subclasses this, with fields of its own."""
+    """Which cell a network has. One of your own subclasses this, with fields of its own.
+
+    >>> LSTM().width(64)  # h and c side by side
+    128
+    """
 
     @abstractmethod
     def build(self, inputs: int, size: int) -> nnx.Module:

@@ -58,7 +58,13 @@ class VectorTrunk(nnx.Module):
 @dataclass(frozen=True)
 class Trunk:
     """Which extractor a network has: this one, the paper's, goes by the kind of observation. One of your own subclasses
-    it, with fields of its own."""
+    it, with fields of its own, and builds a module that maps [B, *obs_shape] to [B, features].
+
+    >>> import etd
+    >>> spec = etd.Task("MiniGrid-DoorKey-8x8-v0").spec
+    >>> type(Trunk().build(spec, features=64, norm="batch")).__name__
+    'ConvTrunk'
+    """
 
     def build(self, spec: EnvSpec, features: int, norm: NormKind) -> nnx.Module:
         """The module: [B, *obs_shape] to [B, features]."""

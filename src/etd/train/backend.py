@@ -19,7 +19,7 @@ import numpy as np
 
 from etd.core.errors import UserError
 from etd.core.keys import named
-from etd.core.types import EnvSpec, Metrics, PyTree
+from etd.core.types import EnvSpec, Metrics, PyTree, Rollout
 from etd.envs import picture
 from etd.envs.host.env import HostEnv
 from etd.envs.noise import Noisy
@@ -68,6 +68,10 @@ class Backend(ABC):
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """The state after one iteration, and its metrics [S]; may return before they are computed. Consumes its input,
         unless it fails with a UserError: then nothing was learned, and the state is whole."""
+
+    @abstractmethod
+    def collect(self, state: TrainState) -> tuple[TrainState, Rollout]:
+        """Act for one rollout without learning: the state, and the rollout [S, T, N, ...]."""
 
     @abstractmethod
     def evaluate(self, state: TrainState, index: int, episodes: int, greedy: bool = False) -> Outcome:
@@ -121,6 +125,9 @@ class DeviceBackend(Backend):
 
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
         return self._step(state)
+
+    def collect(self, state: TrainState) -> tuple[TrainState, Rollout]:
+        return compiled.make_collector(self.experiment)(state)
 
     def evaluate(self, state: TrainState, index: int, episodes: int, greedy: bool = False) -> Outcome:
         play = compiled.make_evaluator(self.experiment, episodes, greedy)
@@ -188,6 +195,15 @@ class HostBackend(Backend):
         return self._init()
 
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        return self._update(state, *self._rollout(state))
+
+    def collect(self, state: TrainState) -> tuple[TrainState, Rollout]:
+        running, hidden, rollout = self._rollout(state)
+        after = state._replace(envs=running, hidden=jnp.asarray(hidden), iteration=state.iteration + 1)
+        return after, rollout
+
+    def _rollout(self, state: TrainState) -> tuple[PyTree, np.ndarray, Rollout]:
+        """Where the environments are after acting, the recurrent states, and the rollout."""
         collector = self.collector = self.collector or self._collector(state)
         noise, hidden = np.asarray(self._noise(state)), jax.device_get(state.hidden)
         try:
@@ -196,7 +212,7 @@ class HostBackend(Backend):
             self.close()  # its environments are no longer where the state has them
             raise
         running = jax.tree.map(np.copy, collector.running)  # learning reads it while the collector goes on
-        return self._update(state, running, hidden, rollout)
+        return running, hidden, rollout
 
     def _collector(self, state: TrainState) -> HostCollector:
         seeds = [self.experiment.seed + index for index in range(self.experiment.seeds)]

@@ -42,6 +42,18 @@ def make_step(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState
     return step if place is None else lambda state: step(_moved(state, place))
 
 
+@lru_cache(maxsize=8)
+def make_collector(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState, Rollout]]:
+    """A compiled function: the state after acting for one rollout without learning, and the rollout [S, T, N, ...]."""
+    env = experiment.env.make()
+
+    def collect(state: TrainState) -> tuple[TrainState, Rollout]:
+        envs, hidden, rollout, _ = learn.act(experiment, env, state)
+        return state._replace(envs=envs, hidden=hidden, iteration=state.iteration + 1), rollout
+
+    return _precise(experiment, jax.jit(over_seeds(collect)))
+
+
 def _init(experiment: Experiment, one: Callable[[Key], TrainState]) -> Callable[[], TrainState]:
     """Of ``one`` seed's first state, from its key."""
 

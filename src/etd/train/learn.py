@@ -67,14 +67,21 @@ def assemble(experiment: Experiment, spec: EnvSpec, envs: PyTree, key: Key) -> T
 
 def iterate(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[TrainState, Metrics]:
     """Collect a rollout and learn from it."""
+    envs, hidden, rollout, repeated = act(experiment, env, state)
+    state, metrics = learn_from_rollout(experiment, env.spec, state, envs, hidden, rollout)
+    return state, {**metrics, "repeated_starts": repeated}
+
+
+def act(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[autoreset.Envs, Array, Rollout, Array]:
+    """One rollout under the present policy: environments and recurrent states afterwards, the rollout, and how many
+    starts were taken twice."""
     key = iteration_key(state)
     size = autoreset.pool_size(env.spec, experiment.rollout_steps)
     pool = autoreset.generate(env, state.key, state.envs, size)
     envs, hidden, rollout = collect(
         env, state.learner.policy, state.envs, state.hidden, pool, experiment.rollout_steps, key, experiment.bonus.needs
     )
-    state, metrics = learn_from_rollout(experiment, env.spec, state, envs, hidden, rollout)
-    return state, {**metrics, "repeated_starts": autoreset.repeated(pool, envs)}
+    return envs, hidden, rollout, autoreset.repeated(pool, envs)
 
 
 def iteration_key(state: TrainState) -> Key:

@@ -11,7 +11,13 @@ from etd.core.types import Array
 
 @dataclass(frozen=True)
 class Mix:
-    """r = extrinsic r_env + intrinsic b', where b' is the bonus standardised by its decayed moments."""
+    """r = extrinsic r_env + intrinsic b', where b' is the bonus standardised by its decayed moments.
+
+    >>> import jax.numpy as jnp
+    >>> _, reward = Mix(intrinsic=0.0)(Moments.start(), reward=jnp.ones((2, 3)), bonus=jnp.zeros((2, 3)))
+    >>> reward.shape, float(reward.sum())
+    ((2, 3), 6.0)
+    """
 
     extrinsic: float = limited(1.0, least=0)
     intrinsic: float = limited(1e-2, least=0)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from etd.bonuses import BonusState, Scored, visits
+from etd.agent.ppo import PPO
+from etd.bonuses import BonusState, LearnedBonus, Scored, visits
 from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
-from etd.envs import autoreset
 from etd.lab.check.finding import Finding
 from etd.lab.runs.config import bonus_name, check
-from etd.train import compiled, learn
-from etd.train.collect import collect
+from etd.train import backend, compiled
 from etd.train.experiment import Experiment
-from etd.train.learn import TrainState
 
 STEPS = 128
 ROUNDS = 6
@@ -35,29 +32,25 @@ class Round(NamedTuple):
 
 def examine(experiment: Experiment) -> list[Finding]:
     """Score and learn from ROUNDS rollouts of the untrained policy, whose actions are uniform."""
-    experiment = check(replace(experiment, rollout_steps=STEPS, seeds=1))
-    env, key = experiment.env.make(), jax.random.key(experiment.seed)
-
-    def act(state: TrainState, key: Key) -> tuple[TrainState, Rollout]:
-        pool = autoreset.generate(env, state.key, state.envs, autoreset.pool_size(env.spec, STEPS))
-        needs = experiment.bonus.needs
-        envs, hidden, rollout = collect(env, state.learner.policy, state.envs, state.hidden, pool, STEPS, key, needs)
-        return state._replace(envs=envs, hidden=hidden), rollout
+    batch = STEPS * experiment.num_envs
+    experiment = check(replace(_fitted(experiment, batch), rollout_steps=STEPS, seeds=1))
+    key = jax.random.key(experiment.seed)
 
     def study(state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored, Metrics]:
         state, scored = experiment.bonus.score(state, rollout, named(key, "score"))
         state, metrics = experiment.bonus.improve(state, rollout, scored.trace, named(key, "model"))
         return state, scored, metrics
 
-    with compiled.precision(experiment):
-        state = jax.jit(partial(learn.init, experiment, env))(key)
-        act, study = jax.jit(act), jax.jit(study)
-        bonus_state, rounds = state.learner.bonus, []
+    with compiled.precision(experiment), backend.open(experiment) as agents:
+        state = agents.start()
+        start = bonus_state = jax.tree.map(lambda leaf: leaf[0], state.learner.bonus)
+        study, rounds = jax.jit(study), []
         for k in range(ROUNDS):
-            state, rollout = act(state, named(key, "act", k))
+            state, rollouts = agents.collect(state)
+            rollout = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), rollouts)
             bonus_state, scored, fitted = study(bonus_state, rollout, named(key, "study", k))
             rounds.append(Round(rollout, scored.bonus, fitted))
-        fresh = bonus_state._replace(memory=state.learner.bonus.memory)
+        fresh = bonus_state._replace(memory=start.memory)
         score = jax.jit(lambda rollout: experiment.bonus.score(fresh, rollout, key)[1].bonus)
         last = rounds[-1].rollout
         return [
@@ -67,6 +60,16 @@ def examine(experiment: Experiment) -> list[Finding]:
             _forgets(score, last),
             *_learns(rounds, bonus_name(experiment.bonus)),
         ]
+
+
+def _fitted(experiment: Experiment, batch: int) -> Experiment:
+    """The experiment with minibatches that these rollouts have room for."""
+    for part in ("ppo", "bonus"):
+        size = getattr(getattr(experiment, part), "minibatch", batch)
+        if isinstance(getattr(experiment, part), PPO | LearnedBonus) and batch % size:
+            small = replace(getattr(experiment, part), minibatch=min(batch, 512) if batch % 512 == 0 else batch)
+            experiment = replace(experiment, **{part: small})
+    return experiment
 
 
 def _finite(rounds: list[Round]) -> Finding:
@@ -91,7 +94,7 @@ def _falls_on_revisits(bonus: Array, rollout: Rollout) -> Finding:
     count = np.asarray(visits.count(seen, rollout)[1])
     first, again = np.asarray(bonus)[count == 1], np.asarray(bonus)[count > 1]
     if not again.size:
-        return Finding(False, "no observation came twice within an episode, as with noise; a revisit cannot be told")
+        return Finding(True, "no observation came twice within an episode, so that revisits could not be looked at")
     if first.mean() == 0:
         return Finding(False, "an observation that is new in its episode is paid nothing")
     share = float(again.mean() / first.mean())

@@ -72,6 +72,12 @@ def compare(
     ``train``. ``budget`` is in minutes; ``workers`` train side by side on this device; ``cluster`` is the address of a
     Ray cluster. ``keep`` is a folder for thinned copies, which are then what is drawn. A training that fails does not
     stop the others: see ``failures``.
+
+    >>> import etd
+    >>> small = {"num_envs": 4, "rollout_steps": 16, "ppo.minibatch": 32, "ppo.epochs": 1}
+    >>> found = etd.compare("MiniGrid-Empty-5x5-v0", ["count", "none"], seeds=1, steps=64, fields=small, quiet=True)
+    >>> sorted(found.runs)
+    [('MiniGrid-Empty-5x5-v0', 'count'), ('MiniGrid-Empty-5x5-v0', 'none')]
     """
     if workers > 1:  # programs side by side must not each reserve most of the device's memory
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -124,6 +124,10 @@ def distance(
 
     ``seeds`` of walks, weights and minibatches are counted from ``seed``. Without ``learners`` they are inverse
     dynamics, EC's likelihood and ETD with this ``energy`` and ``loss``. ``tell`` hears of every CHUNK of training.
+
+    >>> found = distance("OneWay", walks=10, seeds=1, steps=1, learners={"etd": temporal(0.99)})
+    >>> found.learned["etd"].shape[0], bool((found.paths >= 0).all())  # [seeds, cells, cells]
+    (1, True)
     """
     for what, count in (("walks", walks), ("seeds", seeds), ("steps", steps)):
         if count < 1:

@@ -18,9 +18,17 @@ from etd.train.ledger import score
 SCORES = ("success", "return", "length")
 
 
-def evaluate(path: Path, episodes: int = 100, greedy: bool = False) -> dict[str, Any]:
+def evaluate(path: str | Path, episodes: int = 100, greedy: bool = False) -> dict[str, Any]:
     """Play ``episodes`` fresh levels with every seed's policy: success rate where an episode can be one, mean return
-    and mean length; with achievements, how often each was unlocked, and Crafter's score."""
+    and mean length; with achievements, how often each was unlocked, and Crafter's score.
+
+    >>> import etd
+    >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
+    ...                 fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
+    >>> scores = etd.evaluate("runs/example", episodes=4)
+    >>> sorted(scores["overall"])
+    ['length', 'return', 'success']
+    """
     if episodes < 1:
         raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
     run, state = session.load(path)

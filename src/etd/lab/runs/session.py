@@ -62,8 +62,9 @@ def train(
     ``time.time()``'s clock; both leave a checkpoint. ``sinks`` are further places for the metrics: "tensorboard",
     "wandb".
 
-    >>> run = train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
-    ...             fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
+    >>> import etd
+    >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
+    ...                 fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
     >>> run.metrics()["step"]
     array([64.])
     """
@@ -95,6 +96,12 @@ def resume(
     was trained by, see ``_compiled``.
 
     ``steps`` sets a new end, also for a run that had reached its own.
+
+    >>> import etd
+    >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
+    ...                 fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
+    >>> etd.resume("runs/example", steps=128, quiet=True).metrics()["step"]
+    array([ 64., 128.])
     """
     run = Run.open(Path(path))
     refuse_copy(run)
@@ -117,7 +124,15 @@ def refuse_copy(run: Run) -> None:
 
 
 def load(path: str | Path) -> tuple[Run, TrainState]:
-    """A run and its newest sound state."""
+    """A run and its newest sound state, a TrainState with leaves [S, ...].
+
+    >>> import etd
+    >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
+    ...                 fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
+    >>> run, state = etd.load("runs/example")
+    >>> int(state.iteration[0])
+    1
+    """
     run = Run.open(Path(path))
     return run, run.load(backend.shapes(run.require()))[0]
 

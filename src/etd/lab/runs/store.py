@@ -79,7 +79,14 @@ _live: dict[Path, Experiment] = {}
 
 
 class Run:
-    """An existing run directory: what was trained (``experiment``), how it went (``metrics()``), and its states."""
+    """An existing run directory: what was trained (``experiment``), how it went (``metrics()``), and its states.
+
+    >>> import etd
+    >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
+    ...                 fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
+    >>> etd.Run.open("runs/example").experiment.bonus == run.experiment.bonus
+    True
+    """
 
     def __init__(self, path: Path, record: dict[str, Any], experiment: Experiment | None = None):
         self.path = path

@@ -1,0 +1,120 @@
+"""The plan of the house: who may import whom, one name for one thing, and public names that explain themselves."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+import etd
+
+SOURCE = Path(etd.__file__).parent
+LINE = ["core", "nets", "envs", "bonuses", "agent", "train", "lab", "cli"]
+ROOMS = ["runs", "report", "film", "mazes", "bench", "check", "compare", "paper"]
+APART = [{"bonuses", "agent"}, {"film", "mazes"}, {"film", "bench"}, {"mazes", "bench"}, {"check", "bench"}]
+"""Neither imports the other."""
+
+
+def imports() -> Iterator[tuple[str, str]]:
+    """(module, what it imports) inside the package, imports in functions included."""
+    for file in SOURCE.rglob("*.py"):
+        module = ".".join(("etd", *file.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        if module in ("etd", "etd.__main__"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("etd"):
+                for alias in node.names:
+                    yield module, f"{node.module}.{alias.name}"
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name.partition(".")[0] == "etd":
+                        yield module, alias.name
+
+
+def test_a_module_imports_only_from_packages_to_its_left() -> None:
+    wrong = []
+    for module, other in imports():
+        here, there = (name.split(".")[1] if "." in name else "" for name in (module, other))
+        known = here in LINE and there in LINE
+        if not known or LINE.index(there) > LINE.index(here) or {here, there} in APART:
+            wrong.append(f"{module} imports {other}")
+    assert wrong == []
+
+
+def test_a_room_of_the_lab_imports_only_from_rooms_to_its_left() -> None:
+    wrong = []
+    for module, other in imports():
+        if module.startswith("etd.lab.") and other.startswith("etd.lab."):
+            here, there = module.split(".")[2], other.split(".")[2]
+            if ROOMS.index(there) > ROOMS.index(here) or {here, there} in APART:
+                wrong.append(f"{module} imports {other}")
+    assert wrong == []
+
+
+def test_no_two_types_share_a_name() -> None:
+    homes = defaultdict(set)
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(str(file.relative_to(SOURCE)))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_bonuses_come_without_the_lab() -> None:
+    code = "import sys, etd.bonuses; print([m for m in sys.modules if m.startswith(('etd.lab', 'etd.train', 'matplotlib'))])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+# Public names ----------------------------------------------------------------------------------------------------
+
+WITHOUT_EXAMPLE = {"BONUSES", "PRESETS", "UserError", "ETD", "NoBonus", "Distances", "Comparison", "Rollout", "Scored"}
+"""Tables, and what a user is handed rather than writes."""
+NEEDED = (
+    "EnvSpec Discrete Box Transition Rollout DeviceEnv Bonus LearnedBonus BonusState Scored PPO Mix Experiment Task Run "
+    "train resume load evaluate check compare distance"
+).split()
+
+
+def test_all_that_a_user_needs_is_public() -> None:
+    assert set(NEEDED) <= set(etd.__all__)
+    assert all(getattr(etd, name) is not None for name in etd.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(set(etd.__all__) - {"BONUSES", "PRESETS"}))
+def test_a_public_name_says_what_it_is(name: str) -> None:
+    thing = getattr(etd, name)
+    own = thing.__dict__.get("__doc__") if inspect.isclass(thing) else thing.__doc__
+    assert own
+    assert len(own.strip()) > 20
+    if name not in WITHOUT_EXAMPLE:
+        assert ">>> " in own
+
+
+@pytest.fixture
+def quick_compilation() -> Iterator[None]:
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("name", sorted(set(etd.__all__) - WITHOUT_EXAMPLE))
+def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    thing = getattr(etd, name)
+    module = importlib.import_module(thing.__module__)
+    found = doctest.DocTestFinder(recurse=False).find(thing, name, module, globs={**vars(module), "etd": etd})
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(optionflags=flags)
+    assert sum(runner.run(example).failed for example in found) == 0
