@@ -48,7 +48,7 @@ def test_every_step_of_every_environment_draws_its_own(quick, fill):
     def run(learner, key):
         envs = autoreset.begin(env, key, ENVS)
         pool = autoreset.generate(env, key, envs, autoreset.pool_size(env.spec, STEPS))
-        return collect(env, learner, envs, first_hidden(5, ENVS), pool, STEPS, key, frozenset())[2].next_obs
+        return collect(env, learner, envs, first_hidden(ppo, ENVS), pool, STEPS, key, frozenset())[2].next_obs
 
     drawn = np.asarray(run(learner, jax.random.key(0)))
     assert len(np.unique(drawn)) == drawn.size == STEPS * ENVS * 2

@@ -16,9 +16,8 @@ from etd.bonuses import ICM, NoBonus
 from etd.envs import Task
 from etd.lab.runs.store import Run
 from etd.nets.cells import LSTM, NoCell
-from etd.train import compiled, presets
+from etd.train import backend, compiled, presets
 from etd.train.experiment import Experiment
-from etd.train.host import advancing
 
 MINE = """
 from dataclasses import dataclass
@@ -98,15 +97,15 @@ def test_a_policy_without_a_state_acts_on_the_host_and_is_saved(tmp_path):
     pytest.importorskip("gymnasium")
     ppo = PPO(**TINY, cell=NoCell(), bootstrap_timeouts=True)
     experiment = Experiment(env=Task(HOST), bonus=NoBonus(), ppo=ppo, num_envs=2, rollout_steps=4, seeds=2)
-    with advancing(experiment) as step:
-        state, _ = step(compiled.make_init(experiment)())
+    with backend.open(experiment) as agents:
+        state, _ = agents.advance(agents.start())
         assert state.hidden.shape == (2, 2, 0)
         run = Run.create(tmp_path, presets.choose("MiniGrid-Empty-5x5-v0", "etd"))
         run.save(state, 1)
-        restored, _, complaints = Run.open(tmp_path).load(compiled.shapes(experiment))
+        restored, _, complaints = Run.open(tmp_path).load(backend.shapes(experiment))
         assert not complaints
         assert restored.hidden.shape == (2, 2, 0)
-        state, metrics = step(restored)
+        state, metrics = agents.advance(restored)
     assert metrics["alive"].all()
 
 

@@ -50,6 +50,7 @@ def test_training_is_timed_whole_and_in_parts(monkeypatch: pytest.MonkeyPatch) -
     assert result["steps_per_s"] == pytest.approx(2 * 4 * 16 / result["iteration_s"])
     assert result["gflop_per_iteration"] > 0
     assert result["fraction_of_matmul"] == pytest.approx(result["gflop_per_s"])
+    assert bench.table(result).title == f"corridor, none, 2 seed(s), {result['device']}"
     assert "steps/s" in str([column._cells for column in bench.table(result).columns])
 
 

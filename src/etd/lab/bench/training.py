@@ -32,7 +32,7 @@ from etd.lab.bench import speed as speeds
 from etd.lab.bench import timing
 from etd.lab.bench.speed import Speed
 from etd.lab.report import plot
-from etd.lab.runs.config import to_dict
+from etd.lab.runs.config import bonus_name, to_dict
 from etd.train import backend, compiled, learn, presets
 from etd.train.backend import Backend
 from etd.train.collect import collect
@@ -57,6 +57,7 @@ def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
     device = jax.devices()[0]
     return {
         "experiment": to_dict(experiment),
+        "bonus": bonus_name(experiment.bonus),
         "device": device.device_kind,
         "compile_s": compile_s,
         "iteration_s": iteration_s,
@@ -234,9 +235,7 @@ def _one(state: TrainState) -> TrainState:
 def table(result: dict[str, Any]) -> Table:
     """The numbers as a person reads them."""
     experiment = result["experiment"]
-    title = (
-        f"{experiment['env']['id']}, {experiment['bonus']['name']}, {experiment['seeds']} seed(s), {result['device']}"
-    )
+    title = f"{experiment['env']['id']}, {result['bonus']}, {experiment['seeds']} seed(s), {result['device']}"
     rows = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
     rows.add_row("compile", f"{result['compile_s']:.1f} s")
     rows.add_row("steps/s, end to end", f"{result['steps_per_s']:,.0f}")
