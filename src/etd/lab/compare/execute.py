@@ -43,6 +43,7 @@ LOOK = 1.0
 class Work(NamedTuple):
     """One training, as it travels to where it is done."""
 
+    name: str
     path: Path
     experiment: Experiment
     deadline: float | None
@@ -103,7 +104,7 @@ def execute(
 
     # Absolute, for a worker of a cluster is in another directory.
     how = (deadline, plan.quick, quiet or plan.quick or not alone)
-    work = [Work(job.path.absolute(), job.entry.experiment, *how) for job in todo]
+    work = [Work(job.entry.name, job.path.absolute(), job.entry.experiment, *how) for job in todo]
     with session.stop_signals() as stop:
         backend: Backend
         if alone:
@@ -231,6 +232,8 @@ class _Here:
         self.last: list[tuple[Hashable, Outcome | None]] = []
 
     def submit(self, work: Work) -> Hashable:
+        if not work.quiet:  # the training itself tells of no method
+            print(f"{work.name}:", flush=True)
         outcome = train(work)
         if outcome.stopped:  # the signal came while the training listened
             self.stop.append(0)
