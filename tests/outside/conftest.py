@@ -39,7 +39,9 @@ def compile_quickly() -> Iterator[None]:
 
 def etd(*words: str, folder: Path, ok: bool = True, path: tuple[Path, ...] = FOLDERS, **variables: str) -> str:
     """Run the console script in a fresh process and a folder; what it said."""
-    result = subprocess.run(command(*words), cwd=folder, env=surroundings(path, **variables), capture_output=True, text=True)
+    result = subprocess.run(
+        command(*words), cwd=folder, env=surroundings(path, **variables), capture_output=True, text=True
+    )
     said = result.stdout + result.stderr
     assert (result.returncode == 0) == ok, said
     return said

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.outside.conftest import command, etd, surroundings
 
 import etd as package
 from etd.lab.runs.config import check, override
+from tests.outside.conftest import command, etd, surroundings
 
 SPEC = package.EnvSpec("line", (1,), "float32", 1.0, package.Discrete(2), max_steps=9, shortest=1, kind="vector")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.outside.conftest import PPO, SIZES, etd
 
 import etd as package
 from etd.core import plugins
 from etd.lab.report.write import write
 from etd.lab.runs.config import from_dict, unavailable
+from tests.outside.conftest import PPO, SIZES, etd
 
 TRAP = "from pathlib import Path\nPath({!r}).touch()\nfrom etd_example.bonus import Impact\nfrom point_maze import PointMaze\n"
 
@@ -30,7 +30,9 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(tmp_path: Path) -> package.Run:
     """One of ours, trained for a moment."""
-    return package.train("Maze-Spiral-v0", "none", out=tmp_path / "run", quiet=True, fields={**SIZES, **PPO, "steps": 64})
+    return package.train(
+        "Maze-Spiral-v0", "none", out=tmp_path / "run", quiet=True, fields={**SIZES, **PPO, "steps": 64}
+    )
 
 
 def tampered(run: package.Run, **parts: Any) -> Path:
@@ -63,7 +65,9 @@ def test_no_file_imports_a_module(run: package.Run, trap: Path, part: str) -> No
 
 def test_the_sentence_names_the_module_and_the_way(run: package.Run, trap: Path) -> None:
     path = tampered(run, **PARTS["bonus"])
-    with pytest.raises(package.UserError, match=r"uses written:Impact.*`--import written` \(in Python: import it first\)"):
+    with pytest.raises(
+        package.UserError, match=r"uses written:Impact.*`--import written` \(in Python: import it first\)"
+    ):
         package.load(path)
     said = etd("evaluate", str(path), folder=path.parent, ok=False)
     assert "`--import written`" in said

@@ -50,7 +50,7 @@ class Script:
 
 
 def works(folder, *names):
-    return [Work(folder / name, small_experiment(), None, False, True, ()) for name in names]
+    return [Work(name, folder / name, small_experiment(), None, False, True, ()) for name in names]
 
 
 def driven(backend, work, stop=None):
@@ -167,13 +167,13 @@ def test_an_error_is_kept_beside_the_run_until_it_is_mended(broken, tmp_path, mo
 
 def test_a_users_mistake_is_kept_as_a_sentence(broken, tmp_path):
     polite = replace(broken, bonus=Broken(politely=True))
-    assert train(Work(tmp_path / "run", polite, None, False, True, ())) == Ending(error="Not today.")
+    assert train(Work("broken", tmp_path / "run", polite, None, False, True, ())) == Ending(error="Not today.")
     assert (tmp_path / "run" / ERROR).read_text() == "Not today."
 
 
 def test_a_place_that_cannot_be_written_is_a_failure_too(tmp_path):
     (tmp_path / "file").touch()
-    outcome = train(Work(tmp_path / "file" / "run", small_experiment(), None, False, True, ()))
+    outcome = train(Work("broken", tmp_path / "file" / "run", small_experiment(), None, False, True, ()))
     assert "a file is in its way" in outcome.error
 
 

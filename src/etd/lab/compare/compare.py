@@ -162,6 +162,7 @@ def carry_out(
     shown = _kept(plan, keep) if keep else plan
     failed = [job for job in plan.jobs if job.error]
     runs, page = {_key(job): Run.open(job.path) for job in shown.jobs if job.steps > 0}, None
+    _tell_failures(failed, console)
     if runs:
         finished = {_key(job): runs[_key(job)] for job in shown.jobs if job.done}
         errors = {job.entry.name: job.error for job in failed}
@@ -171,7 +172,6 @@ def carry_out(
             console.print(f"Written: {path}", markup=False, soft_wrap=True)
     else:
         console.print("Nothing has run yet, so there is nothing to draw.")
-    _tell_failures(failed, console)
     left = tuple(job.entry.name for job in plan.jobs if not job.done and not job.error)
     if left:
         words = f"Left: {', '.join(left)}. The same command goes on where it stopped."
@@ -218,7 +218,7 @@ def summary(plan: Plan) -> Table:
     tasks, methods = (list(dict.fromkeys(key[part] for key in jobs)) for part in (0, 1))
     tall = len(methods) > len(tasks)  # the longer list goes down
     rows, columns = (methods, tasks) if tall else (tasks, methods)
-    title = "Final return: interquartile mean over seeds (95 % interval)"
+    title = "Final return: interquartile mean (95 % interval)"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for head in ("method" if tall else "task", *columns):
         table.add_column(head)

@@ -44,6 +44,7 @@ LOOK = 1.0
 class Work(NamedTuple):
     """One training, as it travels to where it is done."""
 
+    name: str
     path: Path
     experiment: Experiment
     deadline: float | None
@@ -106,7 +107,7 @@ def execute(
 
     # Absolute, for a worker of a cluster is in another directory.
     how = (deadline, plan.quick, quiet or plan.quick or not alone, plugins.named())
-    work = [Work(job.path.absolute(), job.entry.experiment, *how) for job in todo]
+    work = [Work(job.entry.name, job.path.absolute(), job.entry.experiment, *how) for job in todo]
     with session.stop_signals() as stop:
         runner: Runner
         if alone:
@@ -227,6 +228,8 @@ class _Here:
         self.last: list[tuple[Hashable, Ending | None]] = []
 
     def submit(self, work: Work) -> Hashable:
+        if not work.quiet:  # the training itself does not name its method
+            print(f"{work.name}:", flush=True)
         ending = train(work)
         if ending.stopped:  # the signal came while the training listened
             self.stop.append(0)
