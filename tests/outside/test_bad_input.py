@@ -80,7 +80,7 @@ class ShortestAboveLongest(Line):
     spec = package.EnvSpec("line", (1,), "float32", 1.0, package.Discrete(2), 9, 10, "vector")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Unhashable(Line):
     places: list = field(default_factory=list)
 

@@ -102,7 +102,7 @@ def test_what_a_script_defines_can_be_resumed_by_that_script_alone(tmp_path: Pat
         "        loss, metrics = super().loss(net, batch, key)\n"
         "        return loss, {**metrics, 'loud': loss * 0 + 3}\n"
         "if __name__ == '__main__':\n"
-        f"    small = {dict(minibatch=32, features=8, latent=8, epochs=1, norm='none')}\n"
+        "    small = dict(minibatch=32, features=8, latent=8, epochs=1, norm='none')\n"
         "    how = dict(num_envs=4, rollout_steps=16, out='run')\n"
         "    run = etd.train('Maze-Spiral-v0', 'none', ppo=Loud(**small), steps=64, **how)\n"
         "    run = etd.resume('run', steps=128, quiet=True)\n"

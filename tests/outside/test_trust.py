@@ -15,7 +15,12 @@ from etd.lab.report.write import write
 from etd.lab.runs.config import from_dict, unavailable
 from tests.outside.conftest import PPO, SIZES, etd
 
-TRAP = "from pathlib import Path\nPath({!r}).touch()\nfrom etd_example.bonus import Impact\nfrom point_maze import PointMaze\n"
+TRAP = """
+from pathlib import Path
+Path({!r}).touch()
+from etd_example.bonus import Impact
+from point_maze import PointMaze
+"""
 
 
 @pytest.fixture
@@ -83,7 +88,7 @@ def test_having_imported_it_is_enough(run: package.Run, trap: Path) -> None:
 def test_an_installed_package_declares_itself(run: package.Run, trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tampered(run, bonus={"class": "etd_example.bonus:Impact"})
     sys.modules.pop("etd_example.bonus", None)
-    with pytest.raises(package.UserError, match="--import etd_example.bonus"):
+    with pytest.raises(package.UserError, match=r"--import etd_example\.bonus"):
         package.Run.open(path).require()
     point = __import__("importlib.metadata").metadata.EntryPoint("impact", "etd_example:Impact", plugins.GROUP)
     monkeypatch.setattr(plugins, "_points", lambda: (point,))
