@@ -18,7 +18,7 @@ import pytest
 import etd
 
 SOURCE = Path(etd.__file__).parent
-LINE = ["core", "nets", "envs", "bonuses", "agent", "train", "lab", "cli"]
+LINE = ["core", "nets", "envs", "bonuses", "agent", "training", "lab", "cli"]
 ROOMS = ["runs", "report", "film", "mazes", "bench", "check", "compare", "paper"]
 APART = [{"bonuses", "agent"}, {"film", "mazes"}, {"film", "bench"}, {"mazes", "bench"}, {"check", "bench"}]
 """Neither imports the other."""
@@ -70,7 +70,7 @@ def test_no_two_types_share_a_name() -> None:
 
 
 def test_bonuses_come_without_the_lab() -> None:
-    code = "import sys, etd.bonuses; print([m for m in sys.modules if m.startswith(('etd.lab', 'etd.train'))])"
+    code = "import sys, etd.bonuses; print([m for m in sys.modules if m.startswith(('etd.lab', 'etd.training'))])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from etd.lab.runs.store import Run
     from etd.nets.cells import Cell
     from etd.nets.trunks import Trunk
-    from etd.train.experiment import Experiment
-    from etd.train.presets import PRESETS
-    from etd.train.reward import Mix
+    from etd.training.experiment import Experiment
+    from etd.training.presets import PRESETS
+    from etd.training.reward import Mix
 
 _HOMES = {
     "BONUSES": "etd.bonuses",
@@ -42,12 +42,12 @@ _HOMES = {
     "Distances": "etd.lab.mazes.distance",
     "ETD": "etd.bonuses",
     "EnvSpec": "etd.core.types",
-    "Experiment": "etd.train.experiment",
+    "Experiment": "etd.training.experiment",
     "LearnedBonus": "etd.bonuses",
-    "Mix": "etd.train.reward",
+    "Mix": "etd.training.reward",
     "NoBonus": "etd.bonuses",
     "PPO": "etd.agent.ppo",
-    "PRESETS": "etd.train.presets",
+    "PRESETS": "etd.training.presets",
     "Rollout": "etd.core.types",
     "Run": "etd.lab.runs.store",
     "Scored": "etd.bonuses",

@@ -18,9 +18,9 @@ from etd.agent.ppo import PPO
 from etd.bonuses import NoBonus
 from etd.core.types import Array, Box, Discrete, EnvSpec, Transition
 from etd.nets.cells import LSTM, NoCell
-from etd.train import learn
-from etd.train.collect import first_hidden
-from etd.train.experiment import Experiment
+from etd.training import learn
+from etd.training.collect import first_hidden
+from etd.training.experiment import Experiment
 
 TASKS = ["constant", "value", "discount", "policy", "both", "memory"]
 DISCOUNT = 0.5

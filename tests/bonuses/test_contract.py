@@ -23,7 +23,7 @@ from etd.core.moments import RunningMoments
 from etd.core.types import Box, Discrete, EnvSpec
 from etd.lab.runs.store import Run
 from etd.nets.cells import CELLS
-from etd.train import presets
+from etd.training import presets
 
 # The norm is BatchNorm, through which a bonus could see other rows; the other sizes make memories and queues overflow.
 # A bias in front of a BatchNorm has no gradient but rounding, of which Adam makes steps: small ones, to compare states.

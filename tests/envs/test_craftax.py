@@ -14,10 +14,10 @@ from etd.agent.ppo import PPO
 from etd.bonuses import ETD
 from etd.core.errors import UserError
 from etd.core.keys import named
-from etd.envs import Task, autoreset, craftax, ids
-from etd.train import compiled, presets
-from etd.train.evaluate import replay
-from etd.train.experiment import Experiment
+from etd.envs import Task, autoreset, craftax, families, ids, missing_extra
+from etd.training import compiled, presets
+from etd.training.evaluate import replay
+from etd.training.experiment import Experiment
 
 PIXELS, SYMBOLIC = "Craftax-Classic-Pixels-v1", "Craftax-Classic-Symbolic-v1"
 NOLIFE = "Craftax-Classic-Symbolic-NoLife-v1"
@@ -63,15 +63,15 @@ def test_nothing_of_it_is_imported_until_it_is_made():
 
 
 def test_a_missing_package_is_said(monkeypatch):
-    monkeypatch.setattr(craftax, "find_spec", lambda name: None)
-    assert craftax.missing() == ("craftax",)
+    monkeypatch.setattr(families, "find_spec", lambda name: None)
+    assert missing_extra(PIXELS) == "craftax"
     with pytest.raises(UserError, match=r"Craftax-Classic-Pixels-v1 needs craftax.*pip install 'etd\[craftax\]'"):
         Task(PIXELS).make()
 
 
 def test_ids_are_tasks(monkeypatch):
-    monkeypatch.setattr(craftax, "find_spec", lambda name: object())
-    assert craftax.missing() == ()
+    monkeypatch.setattr(families, "find_spec", lambda name: object())
+    assert missing_extra(PIXELS) == ""
     assert len(craftax.IDS) == 4
     assert set(craftax.IDS) <= set(ids())
     for name in craftax.IDS:
@@ -79,7 +79,7 @@ def test_ids_are_tasks(monkeypatch):
         assert env == craftax.make(name)
         assert hash(env) == hash(craftax.make(name))
         assert spec.name == name
-        assert presets.group_of(name) == "crafter"
+        assert presets.group_of(Task(name)) == "crafter"
         assert (spec.action.n, spec.max_steps, spec.shortest, len(spec.achievements)) == (17, 10_000, 5, 22)
         pixels = "Pixels" in name
         assert (spec.obs_shape, spec.obs_dtype) == (((63, 63, 3), "uint8") if pixels else ((1345,), "float32"))

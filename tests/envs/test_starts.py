@@ -18,7 +18,7 @@ from etd.envs import autoreset
 from etd.envs.minigrid import IDS, MiniGrid, make
 from etd.envs.minigrid.actions import FORWARD, RIGHT
 from etd.envs.minigrid.world import World
-from etd.train.presets import PRESETS
+from etd.training.presets import PRESETS
 
 ROLLOUT, ENVS = PRESETS["minigrid-etd"].rollout_steps, PRESETS["minigrid-etd"].num_envs
 ROLLOUTS = 3

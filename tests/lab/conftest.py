@@ -12,8 +12,8 @@ import pytest
 from etd.lab.runs import session
 from etd.lab.runs.config import override
 from etd.lab.runs.store import Run
-from etd.train import presets
-from etd.train.experiment import Experiment
+from etd.training import presets
+from etd.training.experiment import Experiment
 
 SMALL = {"ppo.minibatch": 32, "ppo.features": 8, "ppo.latent": 8, "ppo.epochs": 1}
 SMALL |= {"bonus.minibatch": 32, "bonus.features": 8, "bonus.latent": 8, "bonus.embedding": 8, "bonus.epochs": 1}

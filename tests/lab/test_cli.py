@@ -39,11 +39,22 @@ def test_help_is_short_and_has_examples(command, capsys):
     assert len(text.splitlines()) < 50
 
 
-def test_list_names_everything(capsys):
+def test_list_names_families_and_bonuses_first(capsys):
     main(["list"])
     text = capsys.readouterr().out
-    for name in ("MiniGrid-DoorKey-8x8-v0", "MiniGrid-Empty-5x5-v0", "etd", "none", "minigrid-etd"):
+    for name in ("minigrid", "obstructedmaze", "crafter", "dmc:...", "etd", "none", "noveld", "lstm"):
         assert name in text
+    assert "minigrid-etd" not in text
+    assert len(text.splitlines()) < 60
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [("environments", "MiniGrid-Empty-5x5-v0"), ("presets", "minigrid-etd"), ("figures", "minigrid"), ("cells", "gru")],
+)
+def test_list_names_everything_when_asked(capsys, what, name):
+    main(["list", what])
+    assert name in capsys.readouterr().out
 
 
 def test_show_prints_the_resolved_preset(capsys):
@@ -60,7 +71,7 @@ def test_mistakes_get_a_sentence(capsys, tmp_path, trained):
     assert "Did you mean 'learning_rate'" in refused(capsys, "train", "--set", "bonus.lerning_rate=3")
     assert "is not a run" in refused(capsys, "resume", str(tmp_path))
     assert "already exists" in refused(capsys, "train", "--out", str(trained))
-    assert "Ask for environments" in refused(capsys, "list", "bonus")
+    assert "Did you mean 'bonuses'?" in refused(capsys, "list", "bonus")
     assert "at least one run" in refused(capsys, "report")
 
 

@@ -156,7 +156,7 @@ def test_parts(assignment: str, says: str) -> None:
     ],
 )
 def test_fields_from_outside_are_typed_and_judged_by_their_own_limits(assignment: str, says: str | None) -> None:
-    presets = importlib.import_module("etd.train.presets")
+    presets = importlib.import_module("etd.training.presets")
     experiment = presets.choose("point_maze:PointMaze", "etd_example.bonus:Impact")
     if says is None:
         check(override(experiment, assignment))

@@ -65,11 +65,11 @@ def test_train_kill_resume_evaluate_watch_report_check_compare(tmp_path: Path) -
 
 
 def test_check_and_compare(tmp_path: Path) -> None:
-    said = etd("check", *PARTS[:8], *PARTS[10:16], folder=tmp_path)
+    small = ["--set", "bonus.minibatch=32", "--set", "bonus.epochs=1", "--set", "bonus.features=8", *TINY]
+    said = etd("check", *PARTS[:6], *small, folder=tmp_path)
     assert "the same seed and actions give the same episodes" in said
     assert "the model's loss" in said
     pairs = ["--env", "point_maze:PointMaze", "--bonus", "none", "--bonus", "etd_example.bonus:Impact"]
-    small = ["--set", "bonus.minibatch=32", "--set", "bonus.epochs=1", "--set", "bonus.features=8", *TINY]
     said = etd("compare", *pairs, *small, "--seeds", "2", "--steps", "128", "--out", "both", folder=tmp_path)
     assert (tmp_path / "both" / "compare.html").is_file()
     assert "etd_example.bonus:Impact" in said

@@ -85,7 +85,7 @@ def test_a_class_takes_the_presets_settings_but_for_what_it_declares() -> None:
     run = importlib.import_module("etd.lab.runs.config").assign(package.PRESETS["obstructedmaze-etd"], "ppo", Greedy)
     assert (run.ppo.entropy_coef, run.ppo.norm) == (0.0, "layer")
     impact = outside("etd_example.bonus:Impact")
-    chosen = importlib.import_module("etd.train.presets").choose("MiniGrid-ObstructedMaze-2Dlh-v0", impact)
+    chosen = importlib.import_module("etd.training.presets").choose("MiniGrid-ObstructedMaze-2Dlh-v0", impact)
     assert (chosen.bonus.epochs, chosen.bonus.norm, chosen.mix.extrinsic) == (4, "layer", 10.0)
 
 
@@ -98,7 +98,7 @@ def test_a_bonus_that_nobody_registered_is_trained_and_opened_again(tmp_path: Pa
 
 
 def test_a_mixture_may_have_parts_from_outside() -> None:
-    chosen = importlib.import_module("etd.train.presets").choose(
+    chosen = importlib.import_module("etd.training.presets").choose(
         "MiniGrid-DoorKey-8x8-v0", "etd + 0.5*etd_example.bonus:Impact"
     )
     again = from_dict(json.loads(json.dumps(to_dict(chosen))))

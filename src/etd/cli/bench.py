@@ -49,7 +49,7 @@ def training(
     from etd.lab.bench import training
     from etd.lab.runs.config import check, override
     from etd.lab.runs.store import Run
-    from etd.train import presets
+    from etd.training import presets
 
     plugins.trust(import_)
     experiment = replace(Run.open(run).require() if run else presets.choose(env, bonus), seeds=seeds)

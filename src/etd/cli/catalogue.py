@@ -53,17 +53,16 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
         )
 
 
-def _families() -> list[tuple[str, str, str]]:
-    """Each family, some of its ids, and what has to be installed."""
+def _families() -> list[tuple[str, ...]]:
+    """Each family, where it lives, some of its ids, and what has to be installed."""
     from etd.envs import FAMILIES
 
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for family in FAMILIES:
-        shown = [*family.ids[:2], *([f"{family.prefix}..."] if family.prefix else [])]
-        more = f" and {len(family.ids) - 2} more" if len(family.ids) > 2 and not family.prefix else ""
-        where = "on the host" if family.on_host else "on the device"
+        more = f"{family.prefix}..." if family.prefix else f"{len(family.ids) - 1} more" if len(family.ids) > 1 else ""
+        where = "host" if family.on_host else "device"
         needs = _install(family.extra) if family.missing() else ""
-        rows.append((family.name, ", ".join(shown) + more, f"{where} {needs}"))
+        rows.append((family.name, where, " and ".join(filter(None, [*family.ids[:1], more])), needs))
     return rows
 
 
@@ -94,7 +93,7 @@ def _cells() -> list[tuple[str, str]]:
 
 def _presets() -> list[tuple[str, str]]:
     from etd.envs import missing_extra
-    from etd.train.presets import PRESETS
+    from etd.training.presets import PRESETS
 
     return [
         (name, f"{preset.env.id}, {preset.steps:,} steps {_install(missing_extra(preset.env.id))}")
@@ -131,7 +130,7 @@ def show(preset: tyro.conf.Positional[str], set_: Set = (), import_: Import = ()
     """
     from etd.core import plugins
     from etd.lab.runs.config import check, override, to_dict
-    from etd.train import presets
+    from etd.training import presets
 
     plugins.trust(import_)
     experiment: Any = presets.find(preset)

@@ -42,7 +42,7 @@ def check(
     from etd.lab.check import env as envs
     from etd.lab.runs.config import bonus_name, override
     from etd.lab.runs.store import Run
-    from etd.train import presets
+    from etd.training import presets
 
     plugins.trust(import_)
     experiment = Run.open(run).require() if run else presets.choose(env, bonus)

@@ -54,7 +54,7 @@ def train(
     from etd.core.errors import UserError
     from etd.lab.runs import session
     from etd.lab.runs.config import assign, override
-    from etd.train import presets
+    from etd.training import presets
 
     plugins.trust(import_)
     if preset and bonus:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from etd.core.types import Array, EnvSpec, Key, PyTree, Transition
+import jax
+import jax.numpy as jnp
+
+from etd.core.types import Array, Box, Discrete, EnvSpec, Key, PyTree, Transition
+
+
+def random_actions(space: Discrete | Box, key: Key, lead: tuple[int, ...]) -> Array:
+    """Uniform over all actions: int32 [*lead], or float32 [*lead, size]."""
+    if isinstance(space, Discrete):
+        return jax.random.randint(key, lead, 0, space.n)
+    return jax.random.uniform(key, (*lead, space.size), jnp.float32, space.low, space.high)
 
 
 class DeviceEnv(Protocol):

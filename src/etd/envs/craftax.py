@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -164,17 +163,10 @@ def chance(state: PyTree) -> Array:
     return jax.random.key_data(named(jax.random.wrap_key_data(state.state_rng), "step"))
 
 
-def missing() -> tuple[str, ...]:
-    """The packages that are not installed; nothing is imported to find out."""
-    return () if find_spec("craftax") else ("craftax",)
-
-
 def make(name: str, max_steps: int = MAX_STEPS) -> Craftax:
     """The game of an id such as Craftax-Classic-Pixels-v1, or a sentence on why there is none."""
     if name not in _NAMED:
         raise unknown("environment", name, IDS, "See `etd list environments`.")
-    if missing():
-        raise UserError(f"{name} needs craftax, which is not installed: pip install 'etd[craftax]'")
     return Craftax(name, max_steps)
 
 

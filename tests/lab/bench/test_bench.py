@@ -15,7 +15,7 @@ from etd.core.errors import UserError
 from etd.envs import Task
 from etd.lab.bench import host as hostbench
 from etd.lab.bench import training as bench
-from etd.train.experiment import Experiment
+from etd.training.experiment import Experiment
 
 
 @pytest.mark.slow

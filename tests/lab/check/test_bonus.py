@@ -11,7 +11,7 @@ from etd.cli import main
 from etd.lab.check import bonus as behaviour
 from etd.lab.check.bonus import Round, examine
 from etd.lab.runs.config import override
-from etd.train.presets import choose
+from etd.training.presets import choose
 
 STEPS, ENVS = behaviour.STEPS, 3
 

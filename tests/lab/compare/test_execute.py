@@ -186,10 +186,14 @@ def test_work_whose_module_is_missing_elsewhere_is_a_failure(tmp_path):
 
 @pytest.mark.parametrize("where", [{"workers": 2}, {"cluster": "auto"}])
 def test_what_cannot_be_written_down_trains_in_this_process_only(tmp_path, where):
-    nameless = replace(small_experiment(), bonus=Broken())  # not registered
+    @dataclass(frozen=True)
+    class Nameless(NoBonus):
+        pass
+
+    nameless = replace(small_experiment(), bonus=Nameless())
     plan = make([Entry("Empty", "etd", small_experiment())], tmp_path)
     plan = replace(plan, jobs=(replace(plan.jobs[0], entry=Entry("Empty", "mine", nameless)),))
-    with pytest.raises(UserError, match=r"Empty/mine holds objects that cannot be written down.*one worker"):
+    with pytest.raises(UserError, match=r"No other process can train Empty/mine: bonus is .*Nameless.* one worker"):
         execute(plan, **where)
     assert not list(tmp_path.iterdir())
 

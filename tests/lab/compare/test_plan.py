@@ -24,7 +24,7 @@ from etd.lab.compare.plan import (
     steps_per_second,
     table,
 )
-from etd.train.presets import choose
+from etd.training.presets import choose
 
 BONUSES = ("etd", "rnd", "none")
 

@@ -17,8 +17,8 @@ from etd.envs import maze, minigrid
 from etd.lab.film import distance_map, watch
 from etd.lab.film import frames as pictures
 from etd.lab.runs import session
-from etd.train import compiled
-from etd.train.backend import Episode
+from etd.training import compiled
+from etd.training.backend import Episode
 
 EPISODES = 6
 

@@ -16,7 +16,7 @@ from etd.lab.mazes.exact import (
     shortest_path,
     successor_distance,
 )
-from etd.train import presets
+from etd.training import presets
 
 FORMS = (successor_distance, hitting_distance)
 

@@ -22,7 +22,7 @@ from etd.lab.report.write import Judged
 from etd.lab.runs import session
 from etd.lab.runs.config import override, to_dict
 from etd.lab.runs.store import Run
-from etd.train import presets
+from etd.training import presets
 
 NAN = float("nan")
 VOID = {"meta", "img", "br", "link", "input", "hr"}

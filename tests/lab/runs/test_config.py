@@ -12,7 +12,7 @@ from etd.bonuses.mixture import parse
 from etd.core.limits import limited
 from etd.lab.runs.config import check, from_dict, override, to_dict
 from etd.nets.trunks import Trunk
-from etd.train import presets
+from etd.training import presets
 
 
 @pytest.mark.parametrize("name", PRESETS)

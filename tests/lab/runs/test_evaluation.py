@@ -16,8 +16,8 @@ from etd.core.keys import named
 from etd.envs import Task
 from etd.lab.runs import evaluate as evaluation
 from etd.lab.runs import session
-from etd.train import compiled, host_play
-from etd.train.experiment import Experiment
+from etd.training import compiled, host_play
+from etd.training.experiment import Experiment
 
 EPISODES = 6
 

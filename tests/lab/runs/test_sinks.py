@@ -9,7 +9,7 @@ import pytest
 
 from etd.lab.runs.sinks import open_sinks
 from etd.lab.runs.store import Run
-from etd.train.experiment import Experiment
+from etd.training.experiment import Experiment
 
 ROWS = [[{"seed": 3.0 + s, "step": 64.0 * i, "return": i + s / 4} for s in range(2)] for i in range(1, 5)]
 """Four iterations of two seeds."""

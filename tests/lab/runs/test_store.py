@@ -15,7 +15,7 @@ import pytest
 from etd import UserError
 from etd.lab.runs import session
 from etd.lab.runs.store import Run, claim
-from etd.train import backend
+from etd.training import backend
 
 
 def leaves(state):

@@ -24,9 +24,9 @@ from etd.envs.host.env import HostEnv
 from etd.envs.host.pool import WorkerPool, workers_here
 from etd.lab.bench import timing
 from etd.lab.runs.config import bonus_name, check, override
-from etd.train import backend, presets
-from etd.train.backend import HostBackend
-from etd.train.experiment import Experiment
+from etd.training import backend, presets
+from etd.training.backend import HostBackend
+from etd.training.experiment import Experiment
 
 SECONDS = 8.0
 """How long one alone is timed, resets included."""

@@ -11,17 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from matplotlib.ticker import EngFormatter
 
 from etd.core.types import Array, Key, PyTree
 from etd.envs import autoreset
 from etd.envs.autoreset import Envs, StartPool
+from etd.envs.base import DeviceEnv, random_actions
 from etd.envs.minigrid.actions import ACTIONS
-from etd.envs.minigrid.env import MiniGrid, make
 from etd.lab.bench.parity import farama
+from etd.lab.report import plot
 
 BATCHES = (1, 16, 128, 256, 1024, 4096, 16384, 65536)
 SCAN_STEPS = 1 << 20
@@ -42,15 +45,15 @@ class Speed(NamedTuple):
     compile_s: float = 0.0
 
 
-def sweep(name: str, batches: Sequence[int] = BATCHES, seconds: float = 1.0) -> list[Speed]:
+def sweep(env: DeviceEnv, batches: Sequence[int] = BATCHES, seconds: float = 1.0) -> list[Speed]:
     """Ours at every batch size, with and without the generation of starts."""
-    return [ours(make(name), batch, seconds, starts) for batch in batches for starts in (True, False)]
+    return [ours(env, batch, seconds, starts) for batch in batches for starts in (True, False)]
 
 
-def ours(env: MiniGrid, batch: int, seconds: float = 1.0, starts: bool = True) -> Speed:
+def ours(env: DeviceEnv, batch: int, seconds: float = 1.0, starts: bool = True) -> Speed:
     """Our steps per second at one batch size. ``starts`` counts the time to generate them."""
     # Whole episodes of the shortest kind: a short call would else round up to more starts per step than a long one.
-    size = min(int(np.clip(SCAN_STEPS // batch, 32, ROLLOUT)) // env.spec.shortest, SCAN_STEPS // batch)
+    size = min(int(np.clip(SCAN_STEPS // batch, 32, ROLLOUT)) // env.spec.shortest, SCAN_STEPS // batch) or 1
     length = size * env.spec.shortest
     key = jax.random.key(0)
 
@@ -64,7 +67,7 @@ def ours(env: MiniGrid, batch: int, seconds: float = 1.0, starts: bool = True) -
             envs, step = autoreset.step(env, ready, envs, action, key)
             return envs, step.next_obs
 
-        return jax.lax.scan(one, envs, jax.random.randint(key, (length, batch), 0, ACTIONS))
+        return jax.lax.scan(one, envs, random_actions(env.spec.action, key, (length, batch)))
 
     envs = jax.jit(lambda: autoreset.begin(env, key, batch))()
     pool = None if starts else jax.jit(generate)(envs)
@@ -144,3 +147,16 @@ def _rate(call: Callable[[], Any], steps: int, seconds: float) -> float:
         jax.block_until_ready(call())
         times.append(time.perf_counter() - before)
     return steps / min(times)
+
+
+def draw(found: list[Speed], name: str, path: Path) -> Path:
+    """Write steps per second against batch size, both logarithmic; single measurements are dots."""
+    figure, (ax,) = plot.grid(1, (6.4, 3.8))
+    names = dict.fromkeys(speed.what for speed in found)
+    for what, colour in zip(names, (plot.COLOURS["etd"], *plot.PALETTE), strict=False):
+        rows = [speed for speed in found if speed.what == what]
+        ax.plot([row.batch for row in rows], [row.steps_per_s for row in rows], color=colour, marker="o", label=what)
+    ax.set(xscale="log", yscale="log", xlabel="environments at once", ylabel="steps per second", title=name)
+    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.legend(frameon=False)
+    return plot.save(figure, path)

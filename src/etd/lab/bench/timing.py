@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from etd.core.types import PyTree
-from etd.train.backend import Backend
-from etd.train.learn import TrainState
+from etd.training.backend import Backend
+from etd.training.learn import TrainState
 
 
 def timed(call: Callable[[], PyTree], repeats: int) -> tuple[PyTree, float]:

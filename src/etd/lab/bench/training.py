@@ -25,19 +25,19 @@ from rich.table import Table
 from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.core.types import Array, Key, PyTree, Rollout
-from etd.envs import Task, autoreset, minigrid
+from etd.envs import Task, autoreset
 from etd.envs.autoreset import Envs
-from etd.envs.base import DeviceEnv
+from etd.envs.base import DeviceEnv, random_actions
+from etd.envs.minigrid import MiniGrid
 from etd.lab.bench import speed as speeds
 from etd.lab.bench import timing
 from etd.lab.bench.speed import Speed
-from etd.lab.report import plot
 from etd.lab.runs.config import bonus_name, to_dict
-from etd.train import backend, compiled, learn, presets
-from etd.train.backend import Backend
-from etd.train.collect import collect
-from etd.train.experiment import Experiment
-from etd.train.learn import TrainState
+from etd.training import backend, compiled, learn, presets
+from etd.training.backend import Backend
+from etd.training.collect import collect
+from etd.training.experiment import Experiment
+from etd.training.learn import TrainState
 
 
 def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
@@ -111,12 +111,7 @@ def _phases(experiment: Experiment, env: DeviceEnv, state: TrainState, repeats: 
 
 def _random_walk(env: DeviceEnv, envs: Envs, pool: PyTree, steps: int, key: Key) -> Array:
     """The environments alone under random actions; the sum keeps the compiler from dropping any work."""
-    space = env.spec.action
-    lead = (steps, envs.episode.shape[0])
-    if hasattr(space, "n"):
-        actions = jax.random.randint(named(key, "actions"), lead, 0, space.n)
-    else:
-        actions = jax.random.uniform(named(key, "actions"), (*lead, space.size), minval=space.low, maxval=space.high)
+    actions = random_actions(env.spec.action, named(key, "actions"), (steps, envs.episode.shape[0]))
 
     def advance(envs: Envs, now: tuple[Array, Key]) -> tuple[Envs, Array]:
         envs, transition = autoreset.step(env, pool, envs, *now)
@@ -168,18 +163,19 @@ def environment(name: str, picture: Path) -> dict[str, Any]:
             found.append(speed)
             console.print(f"{speed.what:20} batch {speed.batch:6,}  {speed.steps_per_s:14,.0f} steps/s")
 
-    Task(name).make()
+    env = Task.of(name).make()
     for batch in speeds.BATCHES:
-        note(speeds.ours(minigrid.make(name), batch))
-        note(speeds.ours(minigrid.make(name), batch, starts=False))
-    try:
-        note(speeds.of_farama(name))
-        note(speeds.of_farama_async(name, 16))
-    except ImportError as error:
-        console.print(str(error))
-    for batch in (16, 1024):
-        note(speeds.of_navix(name, batch))
-    plot.speeds(found, name, picture)
+        note(speeds.ours(env, batch))
+        note(speeds.ours(env, batch, starts=False))
+    if isinstance(env, MiniGrid):
+        try:
+            note(speeds.of_farama(name))
+            note(speeds.of_farama_async(name, 16))
+        except ImportError as error:
+            console.print(str(error))
+        for batch in (16, 1024):
+            note(speeds.of_navix(name, batch))
+    speeds.draw(found, name, picture)
     console.print(f"Plot: {picture}")
     return {"env": name, "device": jax.devices()[0].device_kind, "speeds": [speed._asdict() for speed in found]}
 

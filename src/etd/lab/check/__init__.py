@@ -21,7 +21,7 @@ def check(env: Any = "MiniGrid-DoorKey-8x8-v0", bonus: Any = "etd", seed: int = 
     from etd.envs import Task
     from etd.lab.check import bonus as bonuses
     from etd.lab.check import env as envs
-    from etd.train import presets
+    from etd.training import presets
 
     task = Task.of(env)
     findings = envs.examine(task, seed)

@@ -15,8 +15,8 @@ from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
 from etd.lab.check.finding import Finding
 from etd.lab.runs.config import bonus_name, check
-from etd.train import backend, compiled
-from etd.train.experiment import Experiment
+from etd.training import backend, compiled
+from etd.training.experiment import Experiment
 
 STEPS = 128
 ROUNDS = 6

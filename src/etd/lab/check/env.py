@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from etd.core.keys import named
-from etd.core.types import Array, Box, Discrete, EnvSpec, Key, Transition
+from etd.core.types import Array, Box, EnvSpec, Key, Transition
 from etd.envs import Task, autoreset, custom
-from etd.envs.base import DeviceEnv
+from etd.envs.base import DeviceEnv, random_actions
 from etd.envs.host.env import HostEnv
 from etd.lab.check.finding import Finding
 
@@ -20,7 +19,7 @@ ENVS = 8
 HOST_ENVS = 2
 
 
-class Played(NamedTuple):
+class RandomPlay(NamedTuple):
     """Random play of N environments that begin anew where an episode ends; NumPy."""
 
     first: np.ndarray
@@ -59,7 +58,7 @@ def examine(task: Task, seed: int = 0) -> list[Finding]:
     ]
 
 
-def _on_device(env: DeviceEnv, key: Key) -> Played:
+def _on_device(env: DeviceEnv, key: Key) -> RandomPlay:
     space = env.spec.action
 
     def play(key: Key) -> tuple[Array, Transition]:
@@ -71,18 +70,15 @@ def _on_device(env: DeviceEnv, key: Key) -> Played:
             return autoreset.step(env, pool, envs, *now)
 
         lead = (STEPS, ENVS)
-        if isinstance(space, Discrete):
-            actions = jax.random.randint(named(key, "actions"), lead, 0, space.n)
-        else:
-            actions = jax.random.uniform(named(key, "actions"), (*lead, space.size), jnp.float32, space.low, space.high)
+        actions = random_actions(space, named(key, "actions"), lead)
         keys = jax.random.split(named(key, "env"), STEPS)
         return envs.now.obs, jax.lax.scan(advance, envs, (actions, keys))[1]
 
     first, steps = jax.device_get(jax.jit(play)(key))
-    return Played(first, steps.next_obs, steps.reward, steps.terminated, steps.truncated)
+    return RandomPlay(first, steps.next_obs, steps.reward, steps.terminated, steps.truncated)
 
 
-def _on_host(host: HostEnv, seed: int) -> Played:
+def _on_host(host: HostEnv, seed: int) -> RandomPlay:
     spec, columns = host.spec, []
     for number in range(HOST_ENVS):
         env: Any = host.make()
@@ -100,7 +96,7 @@ def _on_host(host: HostEnv, seed: int) -> Played:
         finally:
             env.close()
     first, *rest = zip(*columns, strict=True)
-    return Played(np.stack(first), *(np.stack(column, 1) for column in rest))
+    return RandomPlay(np.stack(first), *(np.stack(column, 1) for column in rest))
 
 
 def _random(spec: EnvSpec, rng: np.random.Generator) -> Any:
@@ -109,7 +105,7 @@ def _random(spec: EnvSpec, rng: np.random.Generator) -> Any:
     return int(rng.integers(spec.action.n))
 
 
-def ages(play: Played) -> np.ndarray:
+def ages(play: RandomPlay) -> np.ndarray:
     """[T, N] how many steps into its episode each step is, from 1."""
     done = play.terminated | play.truncated
     age, rows = np.zeros(done.shape[1], int), []
@@ -123,7 +119,7 @@ def ages(play: Played) -> np.ndarray:
 # What is looked at -----------------------------------------------------------------------------------------------
 
 
-def shapes(spec: EnvSpec, play: Played) -> Finding:
+def shapes(spec: EnvSpec, play: RandomPlay) -> Finding:
     """Observations as the spec has them."""
     wanted = f"{spec.obs_dtype}{list(spec.obs_shape)}"
     for what, obs, lead in (("the first observation", play.first, 1), ("an observation", play.obs, 2)):
@@ -133,7 +129,7 @@ def shapes(spec: EnvSpec, play: Played) -> Finding:
     return Finding(True, f"observations are {wanted}, as the spec says")
 
 
-def values(spec: EnvSpec, play: Played) -> Finding:
+def values(spec: EnvSpec, play: RandomPlay) -> Finding:
     """Finite numbers; images within their range."""
     if not np.isfinite(play.reward).all():
         return Finding(False, "some rewards are NaN or infinite")
@@ -147,7 +143,7 @@ def values(spec: EnvSpec, play: Played) -> Finding:
     )
 
 
-def deterministic(play: Played, again: Played) -> Finding:
+def deterministic(play: RandomPlay, again: RandomPlay) -> Finding:
     """The same seed and actions lead to the same steps, which resuming relies on."""
     pairs = list(zip(play, again, strict=True))
     if all(a.shape == b.shape and np.array_equal(a, b) for a, b in pairs):
@@ -160,7 +156,7 @@ def deterministic(play: Played, again: Played) -> Finding:
     )
 
 
-def varied(play: Played, other: Played) -> Finding:
+def varied(play: RandomPlay, other: RandomPlay) -> Finding:
     """Whether seeds matter; both may be meant."""
     same = all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(play[:1], other[:1], strict=True))
     starts = {one.tobytes() for one in play.first}
@@ -188,7 +184,7 @@ def shortest(spec: EnvSpec, lengths: np.ndarray) -> Finding:
     return Finding(True, f"{lengths.size} episodes took {least} steps or more; the spec says at least {spec.shortest}")
 
 
-def ends(spec: EnvSpec, play: Played, age: np.ndarray) -> Finding:
+def ends(spec: EnvSpec, play: RandomPlay, age: np.ndarray) -> Finding:
     """Time-outs are truncated, and nothing else is."""
     done, limit = play.terminated | play.truncated, age >= spec.max_steps
     if not done.any():

@@ -27,7 +27,7 @@ from etd.lab.report.curves import band, by_seed, centre
 from etd.lab.report.write import Judged
 from etd.lab.runs.config import bonus_name
 from etd.lab.runs.store import Run
-from etd.train import presets
+from etd.training import presets
 
 OUT = Path("runs/compare")
 

@@ -33,7 +33,7 @@ from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, second
 from etd.lab.runs import session
 from etd.lab.runs.config import unwritable
 from etd.lab.runs.store import Run
-from etd.train.experiment import Experiment
+from etd.training.experiment import Experiment
 
 LOSSES = 3
 """So often a training whose worker was killed is begun again."""

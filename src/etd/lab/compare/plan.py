@@ -23,8 +23,8 @@ from etd.envs.host.pool import workers_here
 from etd.lab.report import write as report
 from etd.lab.runs.config import assign, check, split
 from etd.lab.runs.store import Run
-from etd.train import presets
-from etd.train.experiment import Experiment
+from etd.training import presets
+from etd.training.experiment import Experiment
 
 Assignment: TypeAlias = str | tuple[str, Any]
 """``path=value`` as on the command line, or path and value."""

@@ -16,7 +16,7 @@ from etd.envs import families
 from etd.lab.film.distance_map import Inside
 from etd.lab.report.plot import COLOURS, PALETTE
 from etd.lab.runs.sinks import extra
-from etd.train.backend import Episode
+from etd.training.backend import Episode
 
 Picture: TypeAlias = Image.Image
 Font: TypeAlias = ImageFont.FreeTypeFont

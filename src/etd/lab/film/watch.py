@@ -16,8 +16,8 @@ from etd.lab.runs import session
 from etd.lab.runs.config import bonus_name
 from etd.lab.runs.sinks import extra
 from etd.lab.runs.store import Run
-from etd.train import backend
-from etd.train.learn import TrainState
+from etd.training import backend
+from etd.training.learn import TrainState
 
 FRAMES = 120
 """At most; a longer episode skips some, never its last."""

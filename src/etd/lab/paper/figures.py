@@ -13,7 +13,7 @@ from dataclasses import replace
 from etd.core.errors import unknown
 from etd.lab.compare.plan import Entry
 from etd.lab.runs.config import override
-from etd.train import presets
+from etd.training import presets
 
 TASKS: dict[str, tuple[str, int]] = {
     "DoorKey-8x8": ("MiniGrid-DoorKey-8x8-v0", 500_000),

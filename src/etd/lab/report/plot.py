@@ -18,7 +18,6 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from etd.core.errors import UserError
 from etd.envs import Task
-from etd.lab.bench.speed import Speed
 from etd.lab.report.curves import EPISODIC, Curves
 from etd.lab.report.curves import band as band
 from etd.lab.report.curves import by_seed as by_seed
@@ -81,7 +80,7 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
         raise UserError("There is no run to draw. Name at least one run directory.")
     names, environments = labels(runs), list(dict.fromkeys(map(task, runs)))
     colours = _colours(runs, names)
-    figure, axes = _grid(len(environments), (6.4 if len(environments) == 1 else 4.6, 3.8))
+    figure, axes = grid(len(environments), (6.4 if len(environments) == 1 else 4.6, 3.8))
     for env, ax in zip(environments, axes, strict=True):
         here = [(run, name) for run, name in zip(runs, names, strict=True) if task(run) == env]
         for run, name in here:
@@ -110,7 +109,7 @@ def draw_panel(run: Run) -> Figure:
     table = run.metrics()
     shown = [name for name in LABELS if name in table and not (name == "bonus_mean" and not np.any(table[name]))]
     shown = shown or ["return"]
-    figure, axes = _grid(len(shown), (3.6, 2.35))
+    figure, axes = grid(len(shown), (3.6, 2.35))
     colour = COLOURS.get(bonus_name(run.experiment.bonus), PALETTE[0])
     for name, ax in zip(shown, axes, strict=True):
         _draw(ax, by_seed(run, name, table), colour)
@@ -209,7 +208,7 @@ def _finish(ax: Axes, metric: str) -> None:
             ax.yaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _grid(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+def grid(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     """``count`` panels, three in a row, or four where that fills the last one. Without pyplot, which keeps figures
     alive and may want a display."""
     columns = min(count, 3 if count % 4 else 4)
@@ -237,15 +236,3 @@ def save(figure: Figure, path: Path) -> Path:
     with rc_context({"svg.hashsalt": "etd"}):
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path
-
-
-def speeds(found: list[Speed], name: str, path: Path) -> Path:
-    """Write steps per second against batch size, both logarithmic; single measurements are dots."""
-    figure, (ax,) = _grid(1, (6.4, 3.8))
-    for what, colour in zip(dict.fromkeys(speed.what for speed in found), (COLOURS["etd"], *PALETTE), strict=False):
-        rows = [speed for speed in found if speed.what == what]
-        ax.plot([row.batch for row in rows], [row.steps_per_s for row in rows], color=colour, marker="o", label=what)
-    ax.set(xscale="log", yscale="log", xlabel="environments at once", ylabel="steps per second", title=name)
-    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.legend(frameon=False)
-    return save(figure, path)

@@ -22,8 +22,8 @@ from etd.lab.report.statistics import SOLVED, Numbers
 from etd.lab.report.statistics import numbers as numbers
 from etd.lab.runs.config import bonus_name, settings, to_dict
 from etd.lab.runs.store import Run
-from etd.train import presets
-from etd.train.experiment import Experiment
+from etd.training import presets
+from etd.training.experiment import Experiment
 
 FILM = "episode.gif"
 """Where the command line puts a run's film, inside its directory."""

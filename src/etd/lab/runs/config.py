@@ -26,8 +26,8 @@ from etd.envs import Task, custom
 from etd.envs.custom import Factory
 from etd.nets.cells import CELLS, Cell
 from etd.nets.trunks import Trunk
-from etd.train.experiment import Experiment
-from etd.train.reward import Mix
+from etd.training.experiment import Experiment
+from etd.training.reward import Mix
 
 PARTS: dict[type, dict[str, type]] = {
     Experiment: {"experiment": Experiment},

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from etd.core.errors import UserError
 from etd.lab.runs import session
-from etd.train import backend
-from etd.train.ledger import score
+from etd.training import backend
+from etd.training.ledger import score
 
 SCORES = ("success", "return", "length")
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from etd.train.experiment import Experiment
+from etd.training.experiment import Experiment
 
 QUIET_EVERY = 10.0
 """Seconds between lines where the output is not a terminal."""

@@ -25,10 +25,10 @@ from etd.lab.runs.config import assign, bonus_name, check, unwritable
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.sinks import Sink, open_sinks
 from etd.lab.runs.store import Run, claim
-from etd.train import backend, presets
-from etd.train.backend import Backend
-from etd.train.experiment import Experiment
-from etd.train.learn import TrainState
+from etd.training import backend, presets
+from etd.training.backend import Backend
+from etd.training.experiment import Experiment
+from etd.training.learn import TrainState
 
 SAVE_EVERY = float(os.environ.get("ETD_SAVE_EVERY", "120"))
 """Seconds between checkpoints; one more is written at the end and on Ctrl-C or SIGTERM."""

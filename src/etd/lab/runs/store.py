@@ -34,7 +34,7 @@ from etd.core.types import PyTree
 from etd.core.version import __version__
 from etd.lab.runs.config import from_dict, sources, to_dict, unavailable, unwritable
 from etd.lab.runs.migrate import FORMAT, older_name, upgrade
-from etd.train.experiment import Experiment
+from etd.training.experiment import Experiment
 
 KEPT = 2
 """How many checkpoints stay; more than one, so that damage to the newest is not the end."""
@@ -119,8 +119,9 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, path: Path) -> Run:
+    def open(cls, path: str | Path) -> Run:
         """The run at ``path``, or a sentence on why there is none."""
+        path = Path(path)
         file = path / "run.json"
         if not file.is_file():
             reason = "does not exist" if not path.exists() else "holds no run.json"

@@ -10,9 +10,9 @@ from etd.agent.ppo import PPO
 from etd.bonuses import NoBonus
 from etd.core.keys import named
 from etd.envs import Task, autoreset
-from etd.train import evaluate, learn
-from etd.train.collect import collect, first_hidden
-from etd.train.experiment import Experiment
+from etd.training import evaluate, learn
+from etd.training.collect import collect, first_hidden
+from etd.training.experiment import Experiment
 
 EPISODES = 24
 EXPERIMENT = Experiment(

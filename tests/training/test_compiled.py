@@ -14,8 +14,8 @@ from tests.closeness import assert_close
 from etd.agent.ppo import PPO
 from etd.bonuses import ETD, NoBonus
 from etd.envs import Task
-from etd.train import compiled, learn
-from etd.train.experiment import Experiment
+from etd.training import compiled, learn
+from etd.training.experiment import Experiment
 
 TINY = Experiment(
     env=Task("MiniGrid-DoorKey-5x5-v0"),

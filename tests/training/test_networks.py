@@ -16,8 +16,8 @@ from etd.bonuses import ICM, NoBonus
 from etd.envs import Task
 from etd.lab.runs.store import Run
 from etd.nets.cells import LSTM, NoCell
-from etd.train import backend, compiled, presets
-from etd.train.experiment import Experiment
+from etd.training import backend, compiled, presets
+from etd.training.experiment import Experiment
 
 MINE = """
 from dataclasses import dataclass

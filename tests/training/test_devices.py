@@ -17,8 +17,8 @@ from etd.agent.ppo import PPO
 from etd.bonuses import NoBonus
 from etd.core.types import Discrete, EnvSpec, Transition
 from etd.lab.runs.store import Run
-from etd.train import backend, compiled, learn
-from etd.train.experiment import Experiment
+from etd.training import backend, compiled, learn
+from etd.training.experiment import Experiment
 
 DEVICES = {3: 1, 4: 2}
 """seeds: devices that share them, of two"""
@@ -86,7 +86,7 @@ def check_saved_and_loaded_it_continues_exactly(experiment, state, folder):
 
 def check_all(folder):
     assert jax.local_device_count() == 2
-    iterate = jax.jit(partial(learn.iterate, RING, RING.env))
+    iterate = jax.jit(partial(learn.iterate, RING, RING.env.make()))
     starts = {}
     for seeds in DEVICES:
         starts[seeds], state = check_each_seed_equals_itself_alone(replace(RING, seeds=seeds), iterate)

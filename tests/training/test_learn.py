@@ -18,9 +18,9 @@ from etd.agent.ppo import PPO
 from etd.bonuses import ETD
 from etd.core.keys import named
 from etd.envs import autoreset
-from etd.train import learn
-from etd.train.collect import collect
-from etd.train.experiment import Experiment
+from etd.training import learn
+from etd.training.collect import collect
+from etd.training.experiment import Experiment
 
 ENV = Corridor()
 TINY = Experiment(

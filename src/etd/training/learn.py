@@ -14,10 +14,10 @@ from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.envs import autoreset
 from etd.envs.base import DeviceEnv
 from etd.nets.model import Learner
-from etd.train import ledger as ledgers
-from etd.train.collect import collect, first_hidden
-from etd.train.experiment import Experiment
-from etd.train.ledger import Ledger
+from etd.training import ledger as ledgers
+from etd.training.collect import collect, first_hidden
+from etd.training.experiment import Experiment
+from etd.training.ledger import Ledger
 
 
 class LearnerState(NamedTuple):

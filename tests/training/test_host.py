@@ -31,9 +31,9 @@ from etd.envs.host.env import HostEnv, Normaliser
 from etd.envs.host.pool import WorkerError
 from etd.lab.runs import session
 from etd.lab.runs.progress import Progress
-from etd.train import backend, learn
-from etd.train.experiment import Experiment
-from etd.train.host_collect import HostCollector
+from etd.training import backend, learn
+from etd.training.experiment import Experiment
+from etd.training.host_collect import HostCollector
 
 TINY = Experiment(
     env=Task(HOST),

@@ -10,7 +10,7 @@ import pytest
 from etd.agent.ppo import PPO
 from etd.core.types import Box, EnvSpec, Transition
 from etd.envs import autoreset
-from etd.train.collect import collect, first_hidden
+from etd.training.collect import collect, first_hidden
 
 STEPS, ENVS, LOW, HIGH = 7, 3, -0.5, 0.25
 

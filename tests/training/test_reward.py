@@ -1,7 +1,7 @@
 import numpy as np
 
 from etd.core.moments import Moments
-from etd.train.reward import Mix
+from etd.training.reward import Mix
 
 REWARD = np.array([[0.0, 1.0], [0.5, 0.0]], np.float32)
 BONUS = np.array([[1.0, 3.0], [5.0, 7.0]], np.float32)

@@ -16,8 +16,8 @@ import numpy as np
 from etd.core.types import PyTree, Rollout, Transition
 from etd.envs.host.env import HostEnv, Normaliser, Running
 from etd.envs.host.pool import WorkerPool
-from etd.train.collect import to_env
-from etd.train.spec_check import too_long
+from etd.training.collect import to_env
+from etd.training.spec_check import too_long
 
 LASTING = ("obs", "value", "hidden", "features")
 """Fields of a Rollout that have a row more than it has steps."""

@@ -17,8 +17,8 @@ from etd.core.keys import named
 from etd.core.types import Discrete, EnvSpec, Transition
 from etd.envs import Task
 from etd.lab.runs import session
-from etd.train import backend, compiled, spec_check
-from etd.train.experiment import Experiment
+from etd.training import backend, compiled, spec_check
+from etd.training.experiment import Experiment
 
 
 @dataclass(frozen=True)

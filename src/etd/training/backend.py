@@ -23,12 +23,12 @@ from etd.core.types import EnvSpec, Metrics, PyTree, Rollout
 from etd.envs import picture
 from etd.envs.host.env import HostEnv
 from etd.envs.noise import Noisy
-from etd.train import compiled, host_play, spec_check
-from etd.train.collect import to_env
-from etd.train.evaluate import Outcome, replay
-from etd.train.experiment import Experiment
-from etd.train.host_collect import HostCollector
-from etd.train.learn import TrainState
+from etd.training import compiled, host_play, spec_check
+from etd.training.collect import to_env
+from etd.training.evaluate import Outcome, replay
+from etd.training.experiment import Experiment
+from etd.training.host_collect import HostCollector
+from etd.training.learn import TrainState
 
 _replay = jax.jit(replay, static_argnums=0)
 

@@ -12,9 +12,9 @@ from etd.core.types import Array, EnvSpec, Key, PyTree, Rollout
 from etd.envs import autoreset
 from etd.envs.autoreset import Envs, StartPool
 from etd.envs.base import DeviceEnv
-from etd.train.collect import collect, first_hidden, step_keys
-from etd.train.experiment import Experiment
-from etd.train.learn import LearnerState
+from etd.training.collect import collect, first_hidden, step_keys
+from etd.training.experiment import Experiment
+from etd.training.learn import LearnerState
 
 CHUNK = 64
 """Steps between looks at whether every episode has ended."""

@@ -10,7 +10,7 @@ from etd.bonuses import BONUSES, ETD, Bonus
 from etd.core import plugins
 from etd.core.limits import limited
 from etd.envs import Task
-from etd.train.reward import Mix
+from etd.training.reward import Mix
 
 
 @dataclass(frozen=True)

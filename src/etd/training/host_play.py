@@ -12,11 +12,11 @@ import numpy as np
 from etd.core.types import EnvSpec, Rollout, Transition
 from etd.envs.host.env import HostEnv, Normaliser, Running
 from etd.envs.host.worker import episode_seed, fingerprint
-from etd.train import compiled
-from etd.train.collect import to_env
-from etd.train.experiment import Experiment
-from etd.train.host_collect import HostCollector
-from etd.train.learn import TrainState
+from etd.training import compiled
+from etd.training.collect import to_env
+from etd.training.experiment import Experiment
+from etd.training.host_collect import HostCollector
+from etd.training.learn import TrainState
 
 CHUNK = 64
 """Steps between looks at whether every environment has played its share."""

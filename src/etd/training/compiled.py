@@ -17,11 +17,11 @@ from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
 from etd.envs.host.env import HostEnv
 from etd.nets.heads import action_noise
 from etd.nets.model import Learner
-from etd.train import learn
-from etd.train.collect import act, first_hidden
-from etd.train.evaluate import Episodes, Outcome, outcome, play
-from etd.train.experiment import Experiment
-from etd.train.learn import TrainState
+from etd.training import learn
+from etd.training.collect import act, first_hidden
+from etd.training.evaluate import Episodes, Outcome, outcome, play
+from etd.training.experiment import Experiment
+from etd.training.learn import TrainState
 
 
 @lru_cache(maxsize=8)

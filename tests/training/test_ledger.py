@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from etd.core.types import Discrete, EnvSpec
-from etd.train import ledger as ledgers
+from etd.training import ledger as ledgers
 
 
 def spec_of(max_steps, *achievements):

@@ -21,8 +21,8 @@ from etd.bonuses.mixture import parse
 from etd.core import plugins
 from etd.core.errors import UserError, unknown
 from etd.envs import Task
-from etd.train.experiment import Experiment
-from etd.train.reward import Mix
+from etd.training.experiment import Experiment
+from etd.training.reward import Mix
 
 
 @dataclass(frozen=True)
