@@ -11,6 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from etd.core import plugins
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "examples", ROOT / "tests" / "plugin")
 """A file of one's own, and a small project beside it."""
@@ -22,6 +24,7 @@ TINY = [word for name, value in {**PPO, **SIZES}.items() for word in ("--set", f
 
 @pytest.fixture(autouse=True)
 def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(plugins, "_named", set())
     for folder in FOLDERS:
         monkeypatch.syspath_prepend(str(folder))
     yield

@@ -10,7 +10,7 @@ from etd.bonuses.ec import EC
 from etd.bonuses.etd import ETD
 from etd.bonuses.icm import ICM
 from etd.bonuses.inverse import Inverse
-from etd.bonuses.mixture import Mixture
+from etd.bonuses.mixture import Mixture, parse
 from etd.bonuses.ngu import NGU
 from etd.bonuses.none import NoBonus
 from etd.bonuses.noveld import NovelD
@@ -42,6 +42,11 @@ def find(name: str) -> type[Bonus]:
     return plugins.find(Bonus, BONUSES, name)
 
 
+def make(text: str) -> Bonus:
+    """The bonus of a name, or of an expression of names such as "etd + 0.5*rnd", with default settings."""
+    return parse(text, lambda name: plugins.construct(find(name), {}))
+
+
 __all__ = [
     "AGAC",
     "BONUSES",
@@ -64,4 +69,5 @@ __all__ = [
     "NovelD",
     "Scored",
     "find",
+    "make",
 ]

@@ -134,7 +134,18 @@ def instance(kind: type, ours: Mapping[str, type], given: Any, old: Any = None) 
         what = label(found if isinstance(found, type) else type(found))
         raise UserError(f"{what} is not a {kind.__name__}. Derive it from etd.{kind.__name__}.")
     shared = [] if old is None else [f.name for f in fields(old) if f.init and _inherits(found, old, f.name)]
-    return found(**{name: getattr(old, name) for name in shared})
+    return construct(found, {name: getattr(old, name) for name in shared})
+
+
+def construct(kind: type, values: Mapping[str, Any]) -> Any:
+    """An object of a class, or a sentence on what else it would have to be given."""
+    try:
+        inspect.signature(kind).bind(**values)
+    except TypeError as error:
+        raise UserError(
+            f"{label(kind)} cannot be made: {error}. Give its fields defaults, or pass an object."
+        ) from error
+    return kind(**values)
 
 
 def _inherits(kind: type, old: Any, name: str) -> bool:

@@ -57,7 +57,7 @@ def adopt(thing: Any) -> Any:
     if is_gymnasium(thing) or inspect.isroutine(thing):
         return Factory(thing)
     if isinstance(thing, type):
-        return adopt(_default(thing))
+        return adopt(plugins.construct(thing, {}))
     lacking = [name for name in ("spec", "reset", "step") if not hasattr(thing, name)]
     if len(lacking) == 3:
         what = repr(thing) if isinstance(thing, str | int | float) else plugins.label(type(thing))
@@ -76,19 +76,6 @@ def adopt(thing: Any) -> Any:
             "dataclass whose fields are numbers, text or tuples."
         ) from error
     return thing
-
-
-def _default(kind: type) -> Any:
-    try:
-        inspect.signature(kind).bind()
-    except TypeError as error:
-        raise UserError(
-            f"{plugins.label(kind)} cannot be made without arguments ({error}). Give its fields defaults, or pass an "
-            "object."
-        ) from error
-    except ValueError:
-        pass
-    return kind()
 
 
 def may_be_built(kind: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from etd import bonuses
 from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, ETD, Bonus
 from etd.core import plugins
@@ -40,6 +41,8 @@ class Experiment:
     def __post_init__(self) -> None:
         """Parts may be given by name, and an environment or a class as it is."""
         object.__setattr__(self, "env", Task.of(self.env))
+        if isinstance(self.bonus, str):
+            object.__setattr__(self, "bonus", bonuses.make(self.bonus))
         for name, slot, ours in (("bonus", Bonus, BONUSES), ("ppo", PPO, {"ppo": PPO}), ("mix", Mix, {"mix": Mix})):
             object.__setattr__(self, name, plugins.instance(slot, ours, getattr(self, name)))
 

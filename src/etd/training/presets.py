@@ -52,7 +52,7 @@ class Group:
             model["learning_rate"] = 0.3 * self.base.ppo.learning_rate
         return replace(
             self.base,
-            bonus=kind(**{**model, **changes.model}),
+            bonus=plugins.construct(kind, {**model, **changes.model}),
             ppo=replace(self.base.ppo, **changes.ppo),
             mix=replace(self.base.mix, **changes.mix),
             **changes.run,
@@ -192,7 +192,7 @@ def choose(env: Any, bonus: Any = "etd") -> Experiment:
     if isinstance(bonus, type):
         if not issubclass(bonus, Bonus):
             raise UserError(f"{plugins.label(bonus)} is not a Bonus. Derive it from etd.Bonus or etd.LearnedBonus.")
-        return replace(group.base, bonus=bonus(**group._model(bonus)), env=task)
+        return replace(group.base, bonus=plugins.construct(bonus, group._model(bonus)), env=task)
     if not isinstance(bonus, str):
         raise UserError(f"{bonus!r} is not a bonus. Pass a name, a Bonus or its class.")
 

@@ -26,7 +26,7 @@ from etd.core.errors import UserError
 from etd.envs.custom import Factory
 from etd.envs.families import registering_module
 from etd.envs.host.env import HostEnv
-from etd.envs.host.worker import SharedArrays, Slot, WorkerConfig
+from etd.envs.host.worker import Refusal, SharedArrays, Slot, WorkerConfig
 
 DEATHS = 3
 """So many in a row are too many."""
@@ -93,7 +93,9 @@ class WorkerPool:
             for index in range(count):
                 self.workers.append(Worker(orders._replace(slots=ordered[index::count]), self.file.fileno()))
             for worker in self.workers:
-                if isinstance(said := worker.hear(), str):
+                if isinstance(said := worker.hear(), Refusal):
+                    raise UserError(said)
+                if isinstance(said, str):
                     raise UserError(f"{env.id} could not be made in a worker process:\n{said}")
         except BaseException:
             self.close()
@@ -135,6 +137,8 @@ class WorkerPool:
         """Put a new worker in a dead one's slot, and tell it what the dead one did not answer."""
         old = self.workers[index]
         old.end()
+        if isinstance(why, Refusal):
+            raise WorkerError(why)
         last = why.strip().splitlines()[-1]
         if old.deaths + 1 == DEATHS:
             raise WorkerError(

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etd.core.errors import UserError
 from etd.core.types import Box, EnvSpec
 
 
@@ -54,6 +55,12 @@ class WorkerConfig(NamedTuple):
     """pickled: what makes an environment of the user's own"""
     imports: tuple[str, ...] = ()
     """modules that the user has named"""
+
+
+class Refusal(str):
+    """What the user has to put right, in a sentence; another worker would meet the same."""
+
+    __slots__ = ()
 
 
 class SharedArrays:
@@ -219,6 +226,8 @@ def main(pipe: int, memory: int, parent: int) -> None:
         while _send(line, answer) and (message := _receive(line)):
             command, argument = message
             answer = getattr(stepper, command)(argument)
+    except UserError as error:
+        _send(line, Refusal(error))
     except BaseException:
         _send(line, traceback.format_exc())
     line.close()

@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from etd import bonuses
 from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, Bonus, LearnedBonus, Mixture
 from etd.core import plugins
@@ -173,7 +174,8 @@ def _build(slot: type, data: Any, where: str) -> Any:
     except UserError as error:
         if not plugins.is_name(name):
             raise
-        return Unavailable(name, tuple((key, _frozen(value)) for key, value in data.items()), str(error))
+        missing = Unavailable(name, tuple((key, _frozen(value)) for key, value in data.items()), str(error))
+        return Task(name, missing) if slot is Task else missing
     return _construct(kind, data, where)
 
 
@@ -188,7 +190,7 @@ def _construct(kind: type, data: dict[str, Any], where: str) -> Any:
             values[name] = _custom(value, f"{where}{name}.")
         else:
             values[name] = _value(hints.get(name, Any), value, f"{where}{name}")
-    return kind(**values)
+    return plugins.construct(kind, values)
 
 
 def _custom(data: Any, where: str) -> Any:
@@ -296,6 +298,8 @@ def _assigned(hint: Any, old: Any, value: Any, whole: str) -> Any:
     slot = _part_hint(hint)
     if slot is Task:
         return replace(Task.of(value), **_looks(old))
+    if slot is Bonus and isinstance(value, str) and value not in BONUSES:
+        return bonuses.make(value)
     if slot is not None and slot in PARTS:
         return plugins.instance(slot, PARTS[slot], value, old)
     if slot is not None and is_dataclass(old):
