@@ -85,6 +85,13 @@ def test_custom_gradients(quick, rng, points, name):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max())
 
 
+@pytest.mark.parametrize("name", ["ascent", "euclidean", "mrn"])
+def test_equal_embeddings_pull_nowhere(quick, points, name):
+    x = points[0][:1]
+    for gradient in quick(jax.grad(lambda x, y: getattr(energies, name)(x, y).sum(), (0, 1)))(x, x):
+        np.testing.assert_array_equal(gradient, 0)
+
+
 def gradient_error(quick, distinct, scale):
     """Of the forward loss through ``euclidean``, relative to float64, in a minibatch that repeats embeddings."""
     rng = np.random.default_rng(0)

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from etd.envs.minigrid import IDS, make
+from etd.envs.minigrid import IDS, make, multiroom
 from etd.envs.minigrid.world import (
     BALL,
     BOX,
@@ -37,6 +38,8 @@ from etd.envs.minigrid.world import (
 )
 
 pytest.importorskip("minigrid")
+from minigrid.envs.multiroom import MultiRoom as FaramaRoom
+
 from etd.lab.bench import parity
 
 SIGNIFICANCE = 1e-3
@@ -89,6 +92,13 @@ def labels(world: World) -> dict[str, tuple[int, ...]]:
         found[f"{name} inside"] = (codes[-1] >> INSIDE_SHIFT,)
         found[f"{name} distance"] = (abs(int(places[0][0]) - y) + abs(int(places[0][1]) - x),)
         colours += [colour_of(code) for code in codes]
+    if "last locked door" in found and "first key" in found:
+        found["row of lock and key"] = (found["last locked door"][0], found["first key"][0])
+    open_cells = kind_of(grid) != WALL_KIND
+    for line, cells in (("row", open_cells[len(grid) // 2]), ("column", open_cells[:, len(grid) // 2])):
+        gaps = np.flatnonzero(cells)
+        found[f"first gap of the middle {line}"] = tuple(gaps[:1])
+        found[f"last gap of the middle {line}"] = tuple(gaps[-1:])
     # Which of the first things share a colour, for instance key and door.
     found["same colours"] = tuple(colours[:4].index(colour) for colour in colours[:4])
     return found
@@ -168,3 +178,44 @@ def test_the_same_key_gives_the_same_level_and_another_key_another() -> None:
     equal = [[np.array_equal(a.grid, b.grid) for a, b in zip(one, two, strict=True)] for two in (same, other)]
     assert all(equal[0])
     assert np.mean(equal[1]) < 0.1
+
+
+def test_rooms_fit_where_faramas_do(rng: np.random.Generator, quick) -> None:
+    """Of eight tries the first that Farama's own code would place beside the rooms so far; if none, no room is left."""
+    farama, script = parity.farama("MiniGrid-MultiRoom-N6-v0"), []
+    farama._rand_int = lambda low, high: script.pop(0)
+    count, placed = 400, 3
+    chains = np.concatenate([rng.integers(0, 20, (2, count, placed)), rng.integers(4, 8, (2, count, placed))])
+    tries = np.concatenate(
+        [rng.integers(-1, 22, (2, count, multiroom.TRIES)), rng.integers(4, 8, (2, count, multiroom.TRIES))]
+    )
+    first = np.full(count, -1)
+    for n in range(count):
+        rooms = [FaramaRoom((x, y), (width, height), None, None) for x, y, width, height in chains[:, n].T]
+        for k, (x, y, width, height) in enumerate(tries[:, n].T):
+            script[:] = [width, height, y]
+            if farama._placeRoom(1, rooms[:], 4, 8, entryDoorWall=2, entryDoorPos=(x, 0)):
+                first[n] = k
+                break
+    assert set(first) == set(range(-1, multiroom.TRIES))  # every try is the first somewhere
+
+    def ours(rooms: jax.Array, tries: jax.Array) -> multiroom.Chain:
+        none, zero = jnp.zeros(placed + 1, int), jnp.zeros((), int)
+        chain = multiroom.Chain(*jnp.pad(rooms, ((0, 0), (0, 1))), none, none, zero, zero + placed, zero)
+        return multiroom._append(chain, jnp.concatenate([tries, tries[:2]]), jnp.zeros(multiroom.TRIES, int))
+
+    found = jax.device_get(quick(jax.vmap(ours, 1))(chains, tries))
+    np.testing.assert_array_equal(found.placed, np.where(first < 0, 0, placed + 1))
+    fits = first >= 0
+    room = np.stack(found[:4])[:, fits, placed]
+    np.testing.assert_array_equal(room, tries[:, fits, first[fits]])
+
+
+def test_a_room_is_tried_for_as_often_as_by_farama() -> None:
+    farama, calls = parity.farama("MiniGrid-MultiRoom-N6-v0"), []
+    farama._rand_int = lambda low, high: 4 if len(calls) == 1 else 30  # the first room fits, no other does
+    place = farama._placeRoom
+    farama._placeRoom = lambda *args, **fields: (calls.append(1), place(*args, **fields))[1]
+    farama._rand_elem = lambda walls: walls[0]
+    farama._placeRoom(2, [], 4, 8, entryDoorWall=2, entryDoorPos=(5, 5))
+    assert len(calls) - 1 == multiroom.TRIES

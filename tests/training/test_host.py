@@ -310,6 +310,46 @@ def test_a_death_in_the_first_reset_loses_nothing(pair, fault):
     assert not step(1, 0).truncated.any()
 
 
+def test_an_episode_that_was_lost_does_not_count_as_one_that_ended(pair, fault):
+    """A fault at the second step of every episode: each death loses an episode, and the third ends the run."""
+    _, step, said = pair
+    for _ in range(2):
+        assert not step(1, 1).lost.any()
+        fault("step raise")
+        assert step(1, 1).lost.all()
+    step(1, 1)
+    fault("step raise")
+    with pytest.raises(WorkerError, match="died 3 times in a row"):
+        step(1, 1)
+    assert len(said) == 2
+
+
+def test_what_a_group_did_before_a_death_stands_when_the_other_is_told_to_step(fault, monkeypatch):
+    """The worker dies in the reset after the first group's end, which is noticed only after the second group was told
+    to step. The first group has stepped, and does not do so again."""
+    monkeypatch.setenv("ETD_WORKERS", "1")
+    said: list[str] = []
+    with pool.WorkerPool(Task(HOST).host(), [(0, 0), (0, 1)], [0, 1], tell=said.append) as both:
+        both.begin(np.zeros(2, np.int32), {})
+        both.block.action[:] = 1
+        for group in (0, 1):
+            both.step(group)
+            both.wait()
+        fault("reset kill")
+        both.step(0)
+        both.workers[0].process.wait(60)
+        both.step(1)
+        both.wait()
+        both.wait()
+        block = both.block
+        assert len(said) == 1
+        np.testing.assert_array_equal(block.terminated, [True, False])
+        np.testing.assert_array_equal(block.reward, [1, 0])
+        np.testing.assert_array_equal(block.lost, [False, True])
+        np.testing.assert_array_equal(block.episode, [1, 1])
+        np.testing.assert_array_equal(block.obs.argmax(1), [CELLS // 2] * 2)
+
+
 def test_signals_for_the_parent_are_not_for_its_workers(pair):
     both, step, said = pair
     for worker in both.workers:

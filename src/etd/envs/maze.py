@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -182,19 +183,33 @@ def parse(text: str) -> tuple[str, ...]:
             column = min(len(line), len(rows[0])) + 1
             widths = f"line {first + 1} has {len(rows[0])} characters, this line has {len(line)}"
             raise UserError(f"Line {number}, column {column}: {widths}. All lines of a maze are equally long.")
-    parts = _parts(rows)
-    if not parts:
+    grid = _tables(rows)
+    if not grid.cells:
         last = f"line {first + len(rows)}, column {len(rows[0])}"
         raise UserError(f"Line {first + 1}, column 1 to {last}: all are walls. A maze needs a free cell, '{GROUND}'.")
-    if len(parts) > 1:
-        main = max(parts, key=len)  # the first of the largest
-        lost, found = min(next(part for part in parts if part is not main)), min(main)
+    piece = _pieces(grid.moves)
+    main = piece[np.bincount(piece)[piece].argmax()]  # the first of the largest
+    if (piece != main).any():
+        lost, found = (grid.cells[int(cells.argmax())] for cells in (piece != main, piece == main))
         other = f"line {found[0] + first + 1}, column {found[1] + 1}"
         raise UserError(
             f"Line {lost[0] + first + 1}, column {lost[1] + 1}: this cell and the one in {other} cannot be reached "
             "from each other. Open a way between them."
         )
     return rows
+
+
+def _grid(text: str) -> _Grid:
+    return _tables(parse(text))
+
+
+@lru_cache(maxsize=64)
+def _tables(rows: tuple[str, ...]) -> _Grid:
+    free = np.array([[letter != WALL for letter in line] for line in rows])
+    numbers = np.where(free, free.cumsum().reshape(free.shape) - 1, -1).astype(np.int32)
+    cells = tuple((row, column) for row, column in np.argwhere(free).tolist())
+    moves = [[numbers[_neighbour(rows, cell, action)] for action in range(len(MOVES))] for cell in cells]
+    return _Grid(cells, numbers, np.array(moves, np.int32))
 
 
 def _neighbour(rows: tuple[str, ...], cell: Position, action: int) -> Position:
@@ -206,148 +221,23 @@ def _neighbour(rows: tuple[str, ...], cell: Position, action: int) -> Position:
     return (row, column) if inside and rows[row][column] != WALL else cell
 
 
-def _free(rows: tuple[str, ...]) -> tuple[Position, ...]:
-    return tuple((r, c) for r, line in enumerate(rows) for c, letter in enumerate(line) if letter != WALL)
+def _pieces(moves: np.ndarray) -> np.ndarray:
+    """[S] for every cell the number of its piece; no move [S, 4] joins two pieces."""
+    from scipy.sparse import csgraph, csr_array  # here, since importing it takes a tenth of a second
 
-
-def _parts(rows: tuple[str, ...]) -> list[set[Position]]:
-    """The free cells in pieces that no move joins, in the order of their first cells."""
-    joined: dict[Position, set[Position]] = {cell: set() for cell in _free(rows)}
-    for cell in joined:
-        for action in range(len(MOVES)):
-            other = _neighbour(rows, cell, action)
-            joined[cell].add(other)
-            joined[other].add(cell)
-    parts: list[set[Position]] = []
-    for cell in joined:
-        if any(cell in part for part in parts):
-            continue
-        part, edge = {cell}, [cell]
-        while edge:
-            new = joined[edge.pop()] - part
-            part |= new
-            edge.extend(new)
-        parts.append(part)
-    return parts
-
-
-@lru_cache(maxsize=64)
-def _grid(text: str) -> _Grid:
-    rows = parse(text)
-    cells = _free(rows)
-    numbers = np.full((len(rows), len(rows[0])), -1, np.int32)
-    numbers[tuple(np.transpose(cells))] = np.arange(len(cells))
-    moves = [[numbers[_neighbour(rows, cell, action)] for action in range(len(MOVES))] for cell in cells]
-    return _Grid(cells, numbers, np.array(moves, np.int32))
+    states, actions = moves.shape
+    ways = csr_array((np.ones(moves.size), moves.ravel(), np.arange(0, moves.size + 1, actions)), (states, states))
+    return csgraph.connected_components(ways, directed=False)[1]
 
 
 # By name ---------------------------------------------------------------------------------------------------------
 
-SPIRAL = """
-#################
-#...............#
-###############.#
-#.............#.#
-#.###########.#.#
-#.#.........#.#.#
-#.#.#######.#.#.#
-#.#.#.....#.#.#.#
-#.#.#.###.#.#.#.#
-#.#.#.#...#.#.#.#
-#.#.#.#####.#.#.#
-#.#.#.......#.#.#
-#.#.#########.#.#
-#.#...........#.#
-#.#############.#
-#...............#
-#################
-"""
-
-INTERLOCKED = """
-#############################
-#.............#.............#
-#...#######...#...#.....#...#
-#...#.....#...#...#.....#...#
-#...#.#####...#########.#...#
-#...#.#...............#.#...#
-#####.#...#########...#.#####
-#...#.#...#.......#...#.#...#
-#...#.#####...#####...#.#...#
-#...#.......#.......#.....#.#
-#.###.......#################
-#...........................#
-#...#######...#...#.....#...#
-#...#.....#...#...#.....#...#
-#...#.....#############.#...#
-#...#.................#.#...#
-#.###.....#########...#.#####
-#...#.....#.......#...#.#...#
-#...#.....#...#####...#.#...#
-#...#.......................#
-#############################
-"""
-
-HARD = """
-################
-#..............#
-#..............#
-#######..#######
-#.....#........#
-#.....#........#
-#..#####..######
-#..............#
-#..............#
-#..#..#..#######
-#..#..#..#.....#
-#..#..#..#.....#
-#..####..####..#
-#.....#........#
-#.....#........#
-################
-"""
-
-HARD_SMALL = """
-################
-#..............#
-##############.#
-#....#...#...#.#
-#..#.#.#.#.#.#.#
-#..#.#.#.#.#.#.#
-#..#.#.#.#.#.#.#
-#..#.#.#.#.#.#.#
-#..#.#.#.#.#.#.#
-#..#.#.#.#.#.#.#
-#..#.#.#.#.#.#.#
-#..#.#.#.#.#.#.#
-#..#.#.#.#.#.#.#
-#..#...#...#...#
-#..#...#...#...#
-################
-"""
-
-# Four rooms in a ring that turns clockwise: the next room is one passage away, the one before it three.
-ONE_WAY = """
-#############
-#...>>>>>...#
-#...#####...#
-#...#####...#
-#^#########v#
-#^#########v#
-#^#########v#
-#...#####...#
-#...#####...#
-#...<<<<<...#
-#############
-"""
-
+_GOALS = {"Spiral": (9, 7), "Interlocked": (1, 1), "Hard": (10, 10), "HardSmall": (10, 1), "OneWay": (9, 1)}
 MAZES: dict[str, tuple[str, Position]] = {
-    "Spiral": (SPIRAL, (9, 7)),
-    "Interlocked": (INTERLOCKED, (1, 1)),
-    "Hard": (HARD, (10, 10)),
-    "HardSmall": (HARD_SMALL, (10, 1)),
-    "OneWay": (ONE_WAY, (9, 1)),
+    name: ((files("etd.envs") / "mazes" / f"{name}.txt").read_text(), goal) for name, goal in _GOALS.items()
 }
-"""Text and goal by name."""
+"""Text and goal by name. OneWay is four rooms in a ring that turns clockwise: the next room is one passage away, the
+one before it three."""
 
 _NAMED = {f"Maze-{name}{end}-v0": (name, bool(end)) for name in MAZES for end in ("", "-Noisy")}
 IDS = tuple(_NAMED)

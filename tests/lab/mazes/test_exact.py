@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
-from scipy.sparse.csgraph import shortest_path as scipy_shortest_path
 
 from etd.core.errors import UserError
 from etd.envs.maze import MAZES, Maze, transitions
@@ -170,15 +172,16 @@ def test_hitting_times_by_one_system_are_those_by_many() -> None:
         assert np.isinf(times[:states, states]).all()
 
 
-def test_shortest_paths_are_scipys() -> None:
-    rng = np.random.default_rng(2)
-    for chain, _ in CHAINS:
-        np.testing.assert_array_equal(shortest_path(chain), scipy_shortest_path(chain > 0, unweighted=True))
-    dynamics, _ = random_mdp(rng, 25, 3, 0.04)
-    graph = dynamics.any(1)
-    np.testing.assert_array_equal(shortest_path(dynamics), scipy_shortest_path(graph, unweighted=True))
-    _, dynamics = transitions(Maze(MAZES["OneWay"][0]))
-    np.testing.assert_array_equal(shortest_path(dynamics), scipy_shortest_path(dynamics.any(1), unweighted=True))
+def test_shortest_paths_are_the_first_powers_that_get_there() -> None:
+    dynamics, _ = random_mdp(np.random.default_rng(2), 25, 3, 0.04)
+    maze = transitions(Maze(MAZES["OneWay"][0]))[1]
+    for steps in (dynamics, maze, *(chain for chain, _ in CHAINS)):
+        edges = (steps.any(1) if steps.ndim == 3 else steps > 0).astype(int)
+        expected, there = np.full(edges.shape, np.inf), np.eye(len(edges), dtype=int)
+        for time in range(len(edges)):
+            expected[(there > 0) & np.isinf(expected)] = time
+            there = (there @ edges > 0).astype(int)
+        np.testing.assert_array_equal(shortest_path(steps), expected)
 
 
 def test_policies() -> None:
@@ -278,6 +281,23 @@ def test_small_probabilities_keep_their_digits(distances) -> None:
     order = np.argsort(shortest_path(dynamics)[0])
     hops = distances["Spiral"][1][order[1:], order[:-1]]
     np.testing.assert_allclose(d[order[1:]], hops.cumsum(), rtol=1e-10)
+
+
+def test_a_walk_that_hardly_ever_goes_right() -> None:
+    """Probabilities down to 1e-26, against first-step equations in exact fractions."""
+    states, right = 16, Fraction(1, 50)
+    chain = [[Fraction(0)] * states for _ in range(states)]
+    for x in range(states):
+        chain[x][min(x + 1, states - 1)] += right
+        chain[x][max(x - 1, 0)] += 1 - right
+    found = successor_distance(np.array(chain, float), 0.99)
+    # From x to x + 1: m_x = g (r + (1 - r) m_{x-1} m_x), since who goes left must first come back.
+    discount, moments, before = Fraction(99, 100), [], Fraction(1)
+    for _ in range(states - 1):
+        before = discount * right / (1 - discount * (1 - right) * before)
+        moments.append(before)
+    np.testing.assert_allclose(np.diag(found, 1), [-math.log(m) for m in moments], rtol=1e-12)
+    np.testing.assert_allclose(found[0, -1], -sum(math.log(m) for m in moments), rtol=1e-12)
 
 
 def test_one_way_is_asymmetric(distances) -> None:

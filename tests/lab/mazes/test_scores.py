@@ -43,6 +43,12 @@ def test_broken_triangles_are_counted() -> None:
     assert excess == pytest.approx(3 / np.mean([1, 5, 1, 1, 5, 1]))
 
 
+def test_triangles_have_three_different_corners(line) -> None:
+    """A negative d(x, x) would break d(x, z) <= d(x, x) + d(x, z); that is no triangle."""
+    assert triangle(line - 0.1 * np.eye(8)) == (0, 0)
+    assert triangle(line + 0.1 * np.eye(8)) == (0, 0)
+
+
 def test_rounding_breaks_no_triangle(rng, line) -> None:
     assert triangle(line + 1e-6 * rng.random((8, 8)))[0] == 0
     assert triangle(line**2)[0] > 0.1

@@ -89,10 +89,19 @@ def test_no_sound_checkpoint_is_said(run):
         run.load(backend.shapes(run.experiment))
 
 
-def test_an_unfinished_write_is_never_taken_for_a_checkpoint(run):
+def test_a_write_that_fails_half_way_leaves_no_checkpoint(run):
+    resource = pytest.importorskip("resource")
+    state, last, _ = run.load(backend.shapes(run.experiment))
     newest = run.checkpoints()[0]
-    (newest.parent / "0000099.part").write_bytes(b"half a file")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (newest.stat().st_size // 2, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            run.save(state, last + 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert run.checkpoints()[0] == newest
+    assert run.load(backend.shapes(run.experiment))[1:] == (last, [])
 
 
 def test_only_the_newest_checkpoints_stay(run):

@@ -146,9 +146,9 @@ def values(spec: EnvSpec, play: RandomPlay) -> Finding:
 def deterministic(play: RandomPlay, again: RandomPlay) -> Finding:
     """The same seed and actions lead to the same steps, which resuming relies on."""
     pairs = list(zip(play, again, strict=True))
-    if all(a.shape == b.shape and np.array_equal(a, b) for a, b in pairs):
+    if all(_equal(a, b) for a, b in pairs):
         return Finding(True, "the same seed and actions give the same episodes")
-    differs = next((t for t in range(len(play.reward)) if not all(np.array_equal(a[t], b[t]) for a, b in pairs[1:])), 0)
+    differs = next((t for t in range(len(play.reward)) if not all(_equal(a[t], b[t]) for a, b in pairs[1:])), 0)
     return Finding(
         False,
         f"the same seed and actions give other episodes from step {differs} on; a resumed run will not be exact. Take "
@@ -156,11 +156,15 @@ def deterministic(play: RandomPlay, again: RandomPlay) -> Finding:
     )
 
 
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """NaN is NaN: that it is none of the values allowed is told elsewhere."""
+    return np.array_equal(a, b, equal_nan=True)
+
+
 def varied(play: RandomPlay, other: RandomPlay) -> Finding:
     """Whether seeds matter; both may be meant."""
-    same = all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(play[:1], other[:1], strict=True))
     starts = {one.tobytes() for one in play.first}
-    if same or len(starts) == 1:
+    if _equal(play.first, other.first) or len(starts) == 1:
         return Finding(True, "every episode begins with the same observation")
     return Finding(True, f"episodes begin differently ({len(starts)} first observations in {len(play.first)})")
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import ndimage
 
 from etd.bonuses import ETD
 from etd.core.errors import UserError
@@ -92,16 +93,9 @@ def _reachable(env: MiniGrid | Maze, state: PyTree) -> tuple[np.ndarray, tuple[i
     grid = jnp.asarray(state.grid)[: env.level.height, : env.level.width]
     kind, status = np.asarray(kind_of(grid)), np.asarray(state_of(grid))
     place = int(state.y), int(state.x)
-    found = np.zeros(grid.shape, bool)
-    found[place] = True
-    while True:
-        more = np.pad(found, 1)
-        more = more[:-2, 1:-1] | more[2:, 1:-1] | more[1:-1, :-2] | more[1:-1, 2:] | found
-        more &= kind != WALL_KIND
-        more[place] = True
-        if (more == found).all():
-            break
-        found = more
+    way = kind != WALL_KIND
+    way[place] = True
+    pieces, _ = ndimage.label(way)
     free = np.isin(kind, (EMPTY, FLOOR, GOAL_KIND)) | ((kind == DOOR) & (status == OPEN))
     free[place] = True
-    return found & free, place
+    return (pieces == pieces[place]) & free, place

@@ -13,6 +13,7 @@ and is H log(1 / gamma) where the way is deterministic.
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csgraph
 
 from etd.core.errors import UserError
 
@@ -75,8 +76,10 @@ def hitting_time(matrix: np.ndarray) -> np.ndarray:
         return (np.diag(inverse) - inverse) / inverse.mean(0)
     times = np.full((states, states), np.inf)
     for target in range(states):
-        others = np.arange(states) != target
-        rest = np.flatnonzero(others & ~_leads(chain > 0, ~reachable[:, target], others))
+        lost, back = ~reachable[:, target], chain.T > 0
+        back[:, target] = False  # who has come to the target can miss it no more
+        missed = np.isfinite(csgraph.dijkstra(back, indices=np.flatnonzero(lost), unweighted=True, min_only=True))
+        rest = np.flatnonzero(~missed & (np.arange(states) != target))
         system = np.eye(len(rest)) - chain[np.ix_(rest, rest)]
         times[rest, target] = np.linalg.solve(system, np.ones(len(rest)))
         times[target, target] = 0
@@ -90,24 +93,7 @@ def shortest_path(matrix: np.ndarray) -> np.ndarray:
         edges = np.any(edges, axis=1)
     if edges.ndim != 2 or edges.shape[0] != edges.shape[1]:
         raise UserError(f"Steps from S states to S states are [S, S] or [S, A, S], not {list(np.shape(matrix))}.")
-    steps = np.full(edges.shape, np.inf)
-    for start in range(len(edges)):
-        front, time = np.arange(len(edges)) == start, 0
-        while front.any():
-            steps[start, front] = time
-            front = edges[front].any(0) & np.isinf(steps[start])
-            time += 1
-    return steps
-
-
-def _leads(edges: np.ndarray, goals: np.ndarray, through: np.ndarray) -> np.ndarray:
-    """[S] bool: from which states some of ``goals`` can be reached by way of states in ``through``."""
-    found = goals
-    while True:
-        more = found | (through & edges[:, found].any(1))
-        if (more == found).all():
-            return found
-        found = more
+    return csgraph.shortest_path(edges, unweighted=True)
 
 
 def _chain(matrix: np.ndarray) -> np.ndarray:
