@@ -101,7 +101,7 @@ def test_one_that_fails_is_told_at_the_end_and_on_the_page(tmp_path, capsys, mon
     assert str(tmp_path / ENVS[0] / "broken" / "error.txt") in end
     assert "Left:" not in said
     page = (tmp_path / "compare.html").read_text()
-    assert "Failed trainings" in page
+    assert "Failed runs" in page
     assert "ZeroDivisionError: in the user&#x27;s own code" in page
 
     command(tmp_path, "--dry-run", envs=ENVS[:1], bonuses=("broken", "none"))
