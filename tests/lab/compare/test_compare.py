@@ -50,7 +50,7 @@ def test_two_bonuses_in_two_environments_interrupted_and_gone_on_with(tmp_path, 
     out = tmp_path / "runs"
     command(out, "--dry-run")
     said = capsys.readouterr().out
-    assert "4 trainings" in said
+    assert "4 runs on" in said
     assert not out.exists()
 
     command(out, envs=ENVS[:1], steps=128)
