@@ -133,7 +133,7 @@ def test_a_changed_network_is_not_called_damage(tmp_path: Path) -> None:
     record = json.loads((run.path / "run.json").read_text())
     record["experiment"]["ppo"]["trunk"]["width"] = 7
     (run.path / "run.json").write_text(json.dumps(record))
-    with pytest.raises(package.UserError, match=r"is whole but does not fit .*first.* Nothing was changed") as caught:
+    with pytest.raises(package.UserError, match=r"is intact but does not fit .*first.* The run is untouched") as caught:
         package.resume(run.path, steps=128, quiet=True)
     assert "overwrite" not in str(caught.value)
     assert files == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*.npz")}

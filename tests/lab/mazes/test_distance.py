@@ -227,7 +227,7 @@ def test_studies_name_the_paper_s_mazes() -> None:
     assert {study.maze for study in studies.STUDIES.values()} <= set(MAZES)
     with pytest.raises(UserError, match="Did you mean 'noisy'"):
         studies.run("noise", studies.Options(), Path("nowhere"))
-    with pytest.raises(UserError, match=r"The red square .* is no free cell"):
+    with pytest.raises(UserError, match=r"The red square .* is not a free cell"):
         studies.run("spiral", studies.Options(red=(0, 0)), Path("nowhere"))
 
 

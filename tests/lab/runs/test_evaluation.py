@@ -43,7 +43,7 @@ def test_table_prints_a_row_per_seed() -> None:
     stream = StringIO()
     evaluation.table(scores, Console(file=stream, width=100))
     text = stream.getvalue()
-    assert "8 fresh episodes per seed, likeliest actions" in text
+    assert "8 fresh episodes per seed, greedy actions" in text
     cells = [line.strip("│ ").split() for line in text.splitlines() if "%" in line]
     bare = [[cell for cell in line if cell != "│"] for line in cells]
     assert bare == [
