@@ -103,4 +103,4 @@ class Task:
 
     def _refuse_minigrid_fields(self) -> None:
         if (self.view_size, self.see_through_walls) != (Task.view_size, Task.see_through_walls):
-            raise UserError(f"view_size and see_through_walls are for MiniGrid only, not for {self.id}. Leave them out.")
+            raise UserError(f"view_size and see_through_walls apply only to MiniGrid. Leave them out for {self.id}.")
