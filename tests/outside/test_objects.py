@@ -147,9 +147,9 @@ def test_two_things_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     bonuses = importlib.import_module("etd.bonuses")
     assert bonuses.find("impact") is outside("etd_example.bonus:Impact")
     monkeypatch.setattr(plugins, "_points", lambda: (*offered, point("impact", "other:Impact", plugins.GROUP)))
-    with pytest.raises(package.UserError, match="Two installed packages call something 'impact'"):
+    with pytest.raises(package.UserError, match="Two installed packages use the name 'impact'"):
         bonuses.find("impact")
     monkeypatch.setattr(plugins, "_points", lambda: (point("etd", "etd_example.bonus:Impact", plugins.GROUP),))
-    with pytest.raises(package.UserError, match="Two things are called 'etd'"):
+    with pytest.raises(package.UserError, match="The name 'etd' is ambiguous"):
         bonuses.find("etd")
     assert replace(package.Experiment(bonus="count"), steps=1).bonus == package.BONUSES["count"]()

@@ -38,7 +38,7 @@ BONUSES: dict[str, type[Bonus]] = {
 
 
 def find(name: str) -> type[Bonus]:
-    """The bonus of that name: one of ours, one that an installed package offers, or module:Class."""
+    """The bonus class called ``name``: one of ours, one offered by an installed package, or module:Class."""
     return plugins.find(Bonus, BONUSES, name)
 
 

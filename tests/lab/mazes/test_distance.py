@@ -150,7 +150,7 @@ def test_ec_keeps_its_numbers_where_walks_have_50_steps() -> None:
     [
         ("####\n#..#\n###\n", "line 1 has 4 characters, this line has 3"),
         ("####\n#.x#\n####", "Line 2, column 3: 'x'"),
-        ("####\n####", "all are walls"),
+        ("####\n####", "only walls"),
         ("#####\n#.#.#\n#####", "Line 2, column 4: this cell"),
         ("", "Line 1, column 1: the maze is empty"),
         (".....", "too narrow"),

@@ -116,7 +116,7 @@ def test_an_episode_that_does_not_repeat_itself_is_told_of() -> None:
         assert list(pictures) == [0, 2]
         assert obs.shape == (3, 6)
         assert step.terminated.tolist() == [False, True]
-        assert ["does not repeat itself" in sentence for sentence in said] == [True] * (not repeats)
+        assert ["is not deterministic" in sentence for sentence in said] == [True] * (not repeats)
 
 
 def test_mistakes_get_sentences(trained: Path, tmp_path: Path) -> None:
