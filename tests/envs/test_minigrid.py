@@ -114,7 +114,7 @@ def test_fingerprints_name_states() -> None:
         (lambda: make("ObstructedMaze-Ful-v1"), "Did you mean 'MiniGrid-ObstructedMaze-Full-v1'"),
         (lambda: make(DOORKEY, view_size=6), "odd"),
         (lambda: make(DOORKEY, view_size=1), "at least 3"),
-        (lambda: make(DOORKEY, view_size=33), "largest"),
+        (lambda: make(DOORKEY, view_size=33), "at most 31"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(call, reason: str) -> None:

@@ -112,7 +112,7 @@ class Endless(gymnasium.Env):
         (object(), "is not an environment"),
         (Endless, "has no time limit"),
         (Endless(), "Pass its class, or a function that creates one"),
-        (lambda: 3, "made int, not a Gymnasium environment"),
+        (lambda: 3, "returned int, not a Gymnasium environment"),
         ("no_such_module:Thing", "There is no module 'no_such_module'"),
         ("point_maze:Thing", "point_maze has no 'Thing'.*It has .*PointMaze"),
         ("etd_example.parts:NotAPart", "is not an environment"),

@@ -117,7 +117,7 @@ def host(
         etd bench host --env Crafter-v0 --bonus none
 
     Args:
-        env: an id from `etd list environments`, or module:Class; by default, one of every installed family.
+        env: an id from `etd list environments`, or module:Class; if omitted, one of every installed family.
         bonus: a name from `etd list bonuses`, or module:Class.
         repeats: iterations to time; the average is reported.
         out: JSON file for the numbers.
@@ -140,7 +140,7 @@ def parity(steps: int = 1_000_000, out: OptionalPath = None) -> None:
 
     Args:
         steps: how many steps to compare.
-        out: JSON file for the numbers; default bench-parity.json.
+        out: JSON file for the numbers; bench-parity.json if omitted.
     """
     from etd.lab.bench import training
 

@@ -39,16 +39,15 @@ def compare(
         etd compare --env MiniGrid-DoorKey-8x8-v0 --bonus etd --bonus my_module:Impact --steps 500_000 --workers 2
 
     Args:
-        env: an id from `etd list environments`, or module:Class; may be repeated.
-        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; may be
-            repeated.
+        env: an id from `etd list environments`, or module:Class.
+        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd".
         seeds: how many agents to train together.
-        steps: environment steps per seed; default from the preset.
+        steps: environment steps per seed; the preset's if omitted.
         budget: stop cleanly within this many minutes and report what is left.
         dry_run: show the plan with estimated times, without training.
         workers: how many runs to train in parallel on this device.
         cluster: "auto" or the address of a Ray cluster to train on.
-        out: directory of the runs, each in OUT/TASK/METHOD; default runs/compare.
+        out: directory of the runs, each in OUT/TASK/METHOD; runs/compare if omitted.
         keep: directory for copies of records and thinned metrics, small enough for a repository, and the figures.
         set_: override fields of every run, as in `etd train`; a bonus's field, only for bonuses that have it.
         import_: your own modules to import first.
@@ -93,15 +92,15 @@ def reproduce(
         figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
             craftax, miniworld, dmc, metaworld or halfcheetah.
         only: train and draw only these, as TASK/METHOD with * as a wildcard.
-        seeds: how many agents to train together; default 5, as in the paper.
+        seeds: how many agents to train together; 5 if omitted, as in the paper.
         steps: environment steps per seed.
         budget: stop cleanly within this many minutes and report what is left.
         dry_run: show the plan with estimated times, without training.
         quick: small levels and agents, to test that everything works, in minutes on two cores.
-        workers: how many runs to train in parallel on this device; default 1, or 2 with --quick, where compilation
-            dominates.
+        workers: how many runs to train in parallel on this device; if omitted, 1, or 2 with --quick, where
+            compilation dominates.
         cluster: "auto" or the address of a Ray cluster to train on.
-        out: directory of the runs; default runs/FIGURE.
+        out: directory of the runs; runs/FIGURE if omitted.
         keep: directory for copies of records and thinned metrics, small enough for a repository, and the figures.
         set_: override fields of every run, as in `etd train`; a bonus's field, only for bonuses that have it.
         import_: your own modules to import first.

@@ -28,8 +28,8 @@ def watch(
 
     Args:
         run: the run's directory.
-        out: the film; default RUN/episode.gif. A name ending in .mp4 makes an MP4.
-        seed: the seed whose policy is filmed; by default, the one with the highest final return.
+        out: the film; RUN/episode.gif if omitted. A name ending in .mp4 makes an MP4.
+        seed: the seed whose policy is filmed; if omitted, the one with the highest final return.
         episodes: how many to play; the first solved one is filmed.
         greedy: take the most likely action instead of sampling.
         distance: also draw the learned distance from the agent to every reachable cell (bonus etd).
@@ -53,7 +53,7 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: OptionalPath = Non
 
     Args:
         runs: the runs' directories; methods that share tasks are compared.
-        out: the page; default FIRST_RUN/report.html. PAGE-curves.png and .svg are saved next to it.
+        out: the page; FIRST_RUN/report.html if omitted. PAGE-curves.png and .svg are saved next to it.
         import_: your own modules that the runs use; not required for a report.
     """
     from etd.core import plugins
@@ -101,12 +101,12 @@ def distance(
         loss: ETD's loss: forward, backward or symmetric.
         seeds: number of seeds.
         seed: the first seed.
-        steps: training steps; default 600, or 300 for noisy and hard.
+        steps: training steps; if omitted, 600, or 300 for noisy and hard.
         noise: walls of random colours.
-        start: row and column where walks start, from 0; by default anywhere.
-        red: row and column of the red square, from which distances are drawn; by default the first free cell.
+        start: row and column where walks start, from 0; anywhere if omitted.
+        red: row and column of the red square, from which distances are drawn; the first free cell if omitted.
         to: draw and score distances to the red square instead, as in the authors' code.
-        out: directory of the files; default runs/distance.
+        out: directory of the files; runs/distance if omitted.
     """
     from etd.lab.mazes import studies
 

@@ -36,12 +36,13 @@ def train(
 
     Args:
         env: an id from `etd list environments`, or module:Class.
-        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; default etd.
+        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; etd if
+            omitted.
         preset: a name from `etd list presets`, instead of env and bonus.
         steps: environment steps per seed.
         seeds: how many agents to train together.
         seed: the first agent's seed.
-        out: the run's directory; default runs/ENV-BONUS.
+        out: the run's directory; runs/ENV-BONUS if omitted.
         overwrite: replace an existing run.
         until: stop once every seed's mean return over 100 episodes is this high.
         log: also log to tensorboard or wandb.
