@@ -158,7 +158,7 @@ def from_dict(data: Any) -> Experiment:
 
 
 def unavailable(experiment: Experiment) -> list[Unavailable]:
-    """The parts whose class is missing, so that the run cannot be trained or played."""
+    """The parts whose class is missing, so the run cannot be trained or played."""
     return [value for _, value in _walk(experiment, "") if isinstance(value, Unavailable)]
 
 
