@@ -118,7 +118,7 @@ class Endless(gymnasium.Env):
         ("etd_example.parts:NotAPart", "is not an environment"),
         ("", "There is no environment ''"),
     ],
-    ids=str,
+    ids=lambda value: value[:30] if isinstance(value, str) else getattr(value, "__name__", type(value).__name__),
 )
 def test_environments(env: Any, says: str) -> None:
     with pytest.raises(package.UserError, match=says):
