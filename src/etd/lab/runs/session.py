@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from etd.envs.families import title
 from etd.lab.runs import programs
 from etd.lab.runs.config import assign, bonus_name, check, unwritable
 from etd.lab.runs.progress import Progress
-from etd.lab.runs.sinks import Sink, open_sinks
+from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run, claim
 from etd.training import backend, presets
 from etd.training.backend import Backend
@@ -77,9 +77,14 @@ def train(
     experiment = check(experiment)
     path = Path(out) if out else _free_name(experiment)
     news = [f"Only this process can resume this run: {words}." for words in unwritable(experiment)[:1]]
+    check_sinks(sinks)
     with claim(path):
         run = Run.create(path, experiment, overwrite)
-        return _advance(run, None, 0, news, _End(until, deadline), sinks, quiet)
+        try:
+            return _advance(run, None, 0, news, _End(until, deadline), sinks, quiet)
+        except BaseException:
+            run.put_back()  # what it was to replace
+            raise
 
 
 def resume(
@@ -107,7 +112,7 @@ def resume(
     run.require()
     with claim(run.path):
         if steps is not None:
-            run.extend(check(replace(run.experiment, steps=steps)))
+            run.extend(check(assign(run.experiment, "steps", steps)))
         if not run.checkpoints():  # stopped before its first checkpoint: start over
             run.rewind(0)
             return _advance(run, None, 0, [], _End(until, deadline), sinks, quiet)

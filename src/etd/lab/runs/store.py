@@ -94,8 +94,8 @@ class Run:
         self.path = path
         self.record = record
         self.experiment: Experiment = experiment or _live.get(path.resolve()) or from_dict(record.get("experiment"))
-        self.stopped = False
-        """whether Ctrl-C or SIGTERM ended the training that returned this object"""
+        self.stopped = 0
+        """the signal that ended the training that returned this object; 0 if none did"""
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, overwrite: bool = False) -> Run:
@@ -361,7 +361,9 @@ def _csv(rows: list[list[str]]) -> str:
 def _refuse_link(path: Path) -> None:
     """A run is written to its own files and folders; a link could lead anywhere."""
     if path.is_symlink():
-        raise UserError(f"{path} is a symbolic link; a run writes only to files of its own. Replace it by what it links to.")
+        raise UserError(
+            f"{path} is a symbolic link; a run writes only to files of its own. Replace it by what it links to."
+        )
 
 
 def refuse_run_file(out: Path) -> Path:
