@@ -151,7 +151,10 @@ def parity(steps: int = 1_000_000, out: OptionalPath = None) -> None:
 
 
 def _write(result: dict[str, Any], out: Path) -> None:
-    out.write_text(json.dumps(result, indent=2) + "\n")
+    from etd.core import files
+    from etd.lab.runs.store import refuse_run_file
+
+    files.write(refuse_run_file(out), json.dumps(result, indent=2) + "\n")
     print(f"Written to {out}")
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
+
+if TYPE_CHECKING:
+    from etd.lab.runs.store import Run
 
 from etd.cli.options import Env, Flag, Import, Log, Name, Number, OptionalPath, Real, Set
 
@@ -69,7 +73,7 @@ def train(
     for assignment in set_:
         experiment = override(experiment, assignment)
     run = session.train(experiment=experiment, out=out, overwrite=overwrite, until=until, sinks=log)
-    print(f"The run is in {run.path}. Next: etd report {run.path}, etd watch {run.path}")
+    _finish(run)
 
 
 def resume(
@@ -98,7 +102,7 @@ def resume(
 
     plugins.trust(import_)
     done = session.resume(run, steps=steps, until=until, sinks=log)
-    print(f"The run is in {done.path}. Next: etd report {done.path}, etd watch {done.path}")
+    _finish(done)
 
 
 def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: Flag = False, import_: Import = ()) -> None:
@@ -119,3 +123,9 @@ def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: Flag 
 
     plugins.trust(import_)
     evaluation.table(evaluation.evaluate(run, episodes, greedy))
+
+
+def _finish(run: Run) -> None:
+    print(f"The run is in {run.path}. Next: etd report {run.path}, etd watch {run.path}")
+    if run.stopped:  # as a shell reports a process that a signal has ended
+        sys.exit(128 + run.stopped)

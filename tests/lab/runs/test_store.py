@@ -158,7 +158,7 @@ def test_killed_after_a_checkpoint_a_run_has_its_row(trained, tmp_path, monkeypa
         save(run, state, iteration)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "SAVE_EVERY", -1.0)
+    monkeypatch.setenv("ETD_SAVE_EVERY", "0")
     monkeypatch.setattr(Run, "save", killed)
     with pytest.raises(KeyboardInterrupt):
         session.train(experiment=whole.experiment, out=tmp_path / "cut", quiet=True)

@@ -194,7 +194,7 @@ def _train(work: Work) -> Ending:
     else:
         run = session.resume(path, steps=experiment.steps, deadline=work.deadline, quiet=work.quiet)
     (path / ERROR).unlink(missing_ok=True)
-    return Ending(steps_done(path), run.stopped)
+    return Ending(steps_done(path), bool(run.stopped))
 
 
 def _guarded(path: Path, call: Callable[[], Ending]) -> Ending:

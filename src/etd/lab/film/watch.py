@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from etd.core import files
 from etd.core.errors import UserError
 from etd.lab.film import distance_map
 from etd.lab.film.frames import Film, frame, write_gif, write_mp4
@@ -56,7 +57,8 @@ def film(
     out.parent.mkdir(parents=True, exist_ok=True)
     # Slow enough to follow a short film, fast enough not to bore in a long one.
     seconds = float(np.clip(10 / len(frames), 0.06, 0.25))
-    (write_gif if out.suffix == ".gif" else write_mp4)(frames, out, seconds)
+    with files.replacing(out) as part:
+        (write_gif if out.suffix == ".gif" else write_mp4)(frames, part, seconds)
     return out
 
 

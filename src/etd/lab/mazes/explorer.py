@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from etd.core import files
 from etd.envs.maze import Maze
 from etd.lab.report import page
 
@@ -33,7 +34,7 @@ def body(maze: Maze, distances: Mapping[str, np.ndarray], red: int, to: bool = F
 def write(path: Path, title: str, content: str) -> Path:
     """Write the page around ``content``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page.document(title, content, broad=True))
+    files.write(path, page.document(title, content, broad=True))
     return path
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from etd.bonuses import LearnedBonus
+from etd.core import files
 from etd.core.errors import UserError, unknown
 from etd.envs.maze import Position
 from etd.lab.mazes import explorer, maps
@@ -207,7 +208,7 @@ def _numbers(
     settings = {**vars(options), "maze": found[0].maze.name, "walks": [row["walks"] for row in rows]}
     content = {"study": name, "settings": settings, "seconds": round(seconds, 1), "results": rows}
     path = out / f"{name}.json"
-    path.write_text(json.dumps(_rounded(content), indent=1) + "\n")
+    files.write(path, json.dumps(_rounded(content), indent=1) + "\n")
     return path
 
 

@@ -16,6 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from etd.core import files
 from etd.core.errors import UserError
 from etd.envs import Task
 from etd.lab.report.curves import EPISODIC, Curves
@@ -233,6 +234,6 @@ def save(figure: Figure, path: Path) -> Path:
     if path.suffix.lstrip(".") not in known:
         raise UserError(f"A plot cannot be saved as {path.suffix!r}. Choose .png, .svg or .pdf.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": "etd"}):
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with rc_context({"svg.hashsalt": "etd"}), files.replacing(path) as part:
+        figure.savefig(part, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from etd.bonuses import BONUSES, Mixture
+from etd.core import files
 from etd.core.errors import UserError
 from etd.envs import Task
 from etd.envs.families import title
@@ -21,7 +22,7 @@ from etd.lab.report.page import Html
 from etd.lab.report.statistics import SOLVED, Numbers
 from etd.lab.report.statistics import numbers as numbers
 from etd.lab.runs.config import bonus_name, settings, to_dict
-from etd.lab.runs.store import Run
+from etd.lab.runs.store import Run, refuse_run_file
 from etd.training import presets
 from etd.training.experiment import Experiment
 
@@ -50,11 +51,11 @@ def write(
     if not runs:
         raise UserError("There is no run to report on. Name at least one run directory.")
     opened = [Run.open(path) for path in runs]
-    out = out / "report.html" if out.is_dir() else out
+    out = refuse_run_file(out / "report.html" if out.is_dir() else out)
     curves = plot.draw_curves(opened)
     for picture in pictures(out):
         plot.save(curves, picture)
-    out.write_text(_page(opened, curves, claims, failures or {}), encoding="utf-8")
+    files.write(out, _page(opened, curves, claims, failures or {}))
     return out
 
 

@@ -9,29 +9,29 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from etd.core.errors import UserError
 from etd.core.types import Metrics
 from etd.envs.families import title
+from etd.lab.runs import programs
 from etd.lab.runs.config import assign, bonus_name, check, unwritable
 from etd.lab.runs.progress import Progress
-from etd.lab.runs.sinks import Sink, open_sinks
+from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run, claim
 from etd.training import backend, presets
 from etd.training.backend import Backend
 from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
 
-SAVE_EVERY = float(os.environ.get("ETD_SAVE_EVERY", "120"))
-"""Seconds between checkpoints; one more is written at the end and on Ctrl-C or SIGTERM."""
+SAVE_EVERY = 120.0
+"""Seconds between checkpoints, unless ETD_SAVE_EVERY says otherwise; one more is written at the end and on Ctrl-C or
+SIGTERM."""
 
 
 def train(
@@ -77,9 +77,14 @@ def train(
     experiment = check(experiment)
     path = Path(out) if out else _free_name(experiment)
     news = [f"Only this process can resume this run: {words}." for words in unwritable(experiment)[:1]]
+    check_sinks(sinks)
     with claim(path):
         run = Run.create(path, experiment, overwrite)
-        return _advance(run, None, 0, news, _End(until, deadline), sinks, quiet)
+        try:
+            return _advance(run, None, 0, news, _End(until, deadline), sinks, quiet)
+        except BaseException:
+            run.put_back()  # what it was to replace
+            raise
 
 
 def resume(
@@ -107,7 +112,7 @@ def resume(
     run.require()
     with claim(run.path):
         if steps is not None:
-            run.extend(check(replace(run.experiment, steps=steps)))
+            run.extend(check(assign(run.experiment, "steps", steps)))
         if not run.checkpoints():  # stopped before its first checkpoint: start over
             run.rewind(0)
             return _advance(run, None, 0, [], _End(until, deadline), sinks, quiet)
@@ -151,6 +156,17 @@ def safe_name(text: str) -> str:
     return re.sub(r"[^\w.+=-]+", "-", text.replace(" ", "").replace("*", "x")).strip("-.") or "run"
 
 
+def _save_every() -> float:
+    given = os.environ.get("ETD_SAVE_EVERY", str(SAVE_EVERY))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise UserError(f"ETD_SAVE_EVERY is {given!r}; it must be a number of seconds, such as 120.")
+    return seconds
+
+
 @dataclass(frozen=True)
 class _End:
     """When to end a run before its last step."""
@@ -182,11 +198,11 @@ def _advance(
 ) -> Run:
     """Train from the ``loaded`` state of an iteration, or from scratch."""
     experiment, first = run.experiment, iteration
-    watch, saved = _Watch(), time.monotonic()
+    watch, saved, every = _Watch(), time.monotonic(), _save_every()
     spent = float(np.max(run.metrics().get("wall", [0.0])))
     with (
         stop_signals() as stop,
-        _compiled(run.programs),
+        programs.cached(),
         open_sinks(sinks, run) as outlets,
         Progress(experiment, quiet, spent) as progress,
         backend.open(experiment, progress.say) as agents,
@@ -211,7 +227,7 @@ def _advance(
             if pending:
                 record(*pending)
             pending = (iteration, metrics)
-            if time.monotonic() - saved > SAVE_EVERY:
+            if time.monotonic() - saved > every:
                 # Log its row first: a run killed right after the checkpoint would resume without it.
                 record(*pending)
                 pending = None
@@ -220,36 +236,10 @@ def _advance(
         if pending:
             record(*pending)
         _save(run, state, iteration)
-        run.stopped = bool(stop)
+        run.stopped = stop[0] if stop else 0
         if stop:
             progress.say(f"Stopped and saved. Continue with: etd resume {run.path}")
     return run
-
-
-@contextmanager
-def _compiled(folder: Path) -> Iterator[None]:
-    """Cache programs compiled in this context in ``folder``, unless a cache directory is already configured. A resumed
-    run then starts without compiling and, on a GPU, where XLA picks kernels by timing them, with the same program."""
-    settings = {
-        "jax_compilation_cache_dir": str(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_enable_xla_caches": "none",  # otherwise the cache key includes the folder's name
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    if before["jax_compilation_cache_dir"]:
-        yield
-        return
-    try:
-        _configure(settings)
-        yield
-    finally:
-        _configure(before)
-
-
-def _configure(settings: dict[str, Any]) -> None:
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    reset_cache()  # JAX reads the folder's name only once
 
 
 def _record(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 from uuid import uuid4
@@ -33,8 +33,10 @@ def extra(module: str, name: str) -> Any:
 class TensorBoard:
     """One event file per seed, and another after each resume, under RUN/tensorboard."""
 
+    module = "tensorboardX"
+
     def __init__(self, run: Run):
-        writer = extra("tensorboardX", "tensorboard").SummaryWriter
+        writer = extra(self.module, "tensorboard").SummaryWriter
         seeds = range(run.experiment.seed, run.experiment.seed + run.experiment.seeds)
         unique = f".{time.time_ns()}"  # by default files are named by the second, and may collide
         folder = run.path / "tensorboard"
@@ -54,8 +56,10 @@ class TensorBoard:
 class WandB:
     """One W&B run, continued when ours is resumed; the columns of each seed carry its number."""
 
+    module = "wandb"
+
     def __init__(self, run: Run):
-        wandb, identity = extra("wandb", "wandb"), run.path / "wandb" / "id"
+        wandb, identity = extra(self.module, "wandb"), run.path / "wandb" / "id"
         if not (identity.exists() and run.metrics_file.exists()):  # a run started over gets a new id
             identity.parent.mkdir(exist_ok=True)
             identity.write_text(uuid4().hex)
@@ -76,16 +80,22 @@ class WandB:
         self.run.finish()
 
 
-SINKS: dict[str, Callable[[Run], Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
+SINKS: dict[str, type[TensorBoard] | type[WandB]] = {"tensorboard": TensorBoard, "wandb": WandB}
+
+
+def check_sinks(names: tuple[str, ...]) -> None:
+    """Raise a UserError for a sink that does not exist or lacks its package, before anything is written."""
+    for name in names:
+        if name not in SINKS:
+            raise unknown("sink", name, SINKS, f"Metrics can go to {', '.join(SINKS)}.")
+        extra(SINKS[name].module, name)
 
 
 @contextmanager
 def open_sinks(names: tuple[str, ...], run: Run) -> Iterator[list[Sink]]:
     """Open the named sinks, close them at the end."""
-    for name in names:
-        if name not in SINKS:
-            raise unknown("sink", name, SINKS, f"Metrics can go to {', '.join(SINKS)}.")
-    sinks = [SINKS[name](run) for name in names]
+    check_sinks(names)
+    sinks: list[Sink] = [SINKS[name](run) for name in names]
     try:
         yield sinks
     finally:

@@ -17,6 +17,7 @@ import csv
 import json
 import os
 import platform
+import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from etd.core import files
 from etd.core.errors import UserError
 from etd.core.types import PyTree
 from etd.core.version import __version__
@@ -92,8 +94,8 @@ class Run:
         self.path = path
         self.record = record
         self.experiment: Experiment = experiment or _live.get(path.resolve()) or from_dict(record.get("experiment"))
-        self.stopped = False
-        """whether Ctrl-C or SIGTERM ended the training that returned this object"""
+        self.stopped = 0
+        """the signal that ended the training that returned this object; 0 if none did"""
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, overwrite: bool = False) -> Run:
@@ -110,8 +112,7 @@ class Run:
                 "--overwrite to replace it."
             )
         _make(path / "checkpoints")
-        for file in old[1:]:
-            file.unlink(missing_ok=True)
+        run._set_aside(old)
         run._write_record()
         _live.pop(path.resolve(), None)
         if lost:
@@ -157,12 +158,35 @@ class Run:
         self._write_record()
 
     def _write_record(self) -> None:
-        _write(self.path / "run.json", (json.dumps(self.record, indent=2) + "\n").encode())
+        files.write(self.path / "run.json", json.dumps(self.record, indent=2) + "\n")
+
+    def _set_aside(self, files: list[Path]) -> None:
+        """Move the files of the run that this one replaces into a folder, until this one has a checkpoint. An older run
+        that is still there is the one worth keeping: its successor never got that far."""
+        if self.aside.is_dir():
+            for file in files:
+                file.unlink(missing_ok=True)
+            return
+        for file in files:
+            if file.exists():
+                target = self.aside / file.relative_to(self.path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(target)
+
+    def put_back(self) -> None:
+        """Undo the replacement of an earlier run, if this one failed before its first checkpoint."""
+        if not self.aside.is_dir() or self.checkpoints():
+            return
+        for file in [self.path / "run.json", self.metrics_file]:
+            file.unlink(missing_ok=True)
+        for file in [file for file in self.aside.rglob("*") if file.is_file()]:
+            file.replace(self.path / file.relative_to(self.aside))
+        shutil.rmtree(self.aside)
 
     @property
-    def programs(self) -> Path:
-        """The folder in which JAX caches compiled programs."""
-        return self.path / "compiled"
+    def aside(self) -> Path:
+        """Where the run that this one replaces waits until this one has a checkpoint."""
+        return self.path / "replaced"
 
     # Metrics -----------------------------------------------------------------------------------------------------
 
@@ -182,21 +206,28 @@ class Run:
 
     def log(self, rows: list[dict[str, float]]) -> None:
         """Append rows, one per seed. The first rows fix the columns, even if another version resumes the run."""
+        _refuse_link(self.metrics_file)
         fresh = not self.metrics_file.exists()
         with self.metrics_file.open("a+", newline="") as file:
             file.seek(0)
             columns = list(rows[0]) if fresh else next(csv.reader(file), [])
-            writer = csv.DictWriter(file, columns, extrasaction="ignore")
+            writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
             if fresh:
                 writer.writeheader()
             writer.writerows(rows)
+
+    def flush(self) -> None:
+        """Make the rows logged so far durable, as the checkpoint that follows them is."""
+        if self.metrics_file.exists():
+            with self.metrics_file.open("rb") as file:
+                os.fsync(file.fileno())
 
     def rewind(self, iteration: int) -> None:
         """Drop rows logged after ``iteration``, which the resumed run writes again; if none remain, drop the file."""
         header, rows = self._table()
         kept = [row for row in rows if int(row[header.index("iteration")]) <= iteration]
         if kept:
-            _write(self.metrics_file, _csv([header, *kept]))
+            files.write(self.metrics_file, _csv([header, *kept]))
         else:
             self.metrics_file.unlink(missing_ok=True)
 
@@ -215,7 +246,7 @@ class Run:
         chosen = {round(max(numbers, default=0) * (k + 1) / points) for k in range(points)}
         thinned = [row for row, number in zip(rows, numbers, strict=True) if number in chosen]
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / "metrics.csv", _csv([header, *thinned]))
+        files.write(folder / "metrics.csv", _csv([header, *thinned]))
         kept = Run(folder, self.record)
         kept._write_record()
         return kept
@@ -235,12 +266,15 @@ class Run:
     def save(self, state: PyTree, iteration: int) -> Path:
         """Write the whole state, then drop all but the newest checkpoints."""
         file = self.path / "checkpoints" / f"{iteration:07d}.npz"
-        part = file.with_suffix(".part")
-        with part.open("wb") as stream:
+        _refuse_link(file.parent)
+        self.flush()
+        for part in file.parent.glob(".*.npz"):  # of a process that was killed
+            part.unlink()
+        with files.replacing(file) as part, part.open("wb") as stream:
             np.savez(stream, **dict(_arrays(jax.device_get(_bare(state)))))
-            _flush(stream)
-        part.replace(file)
         _flush_folder(file.parent)
+        if self.aside.is_dir():
+            shutil.rmtree(self.aside)
         for old in self.checkpoints()[KEPT:]:
             old.unlink()
         return file
@@ -320,22 +354,25 @@ def _surroundings() -> dict[str, Any]:
     return {"versions": versions, "device": {"kind": device.device_kind, "platform": device.platform}}
 
 
-def _csv(rows: list[list[str]]) -> bytes:
-    return "".join(",".join(row) + "\n" for row in rows).encode()
+def _csv(rows: list[list[str]]) -> str:
+    return "".join(",".join(row) + "\n" for row in rows)
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Replace a small file atomically."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as stream:
-        stream.write(content)
-        _flush(stream)
-    part.replace(path)
+def _refuse_link(path: Path) -> None:
+    """A run is written to its own files and folders; a link could lead anywhere."""
+    if path.is_symlink():
+        raise UserError(
+            f"{path} is a symbolic link; a run writes only to files of its own. Replace it by what it links to."
+        )
 
 
-def _flush(stream: Any) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
+def refuse_run_file(out: Path) -> Path:
+    """``out`` itself, unless writing there would destroy a part of a run."""
+    folder = out.parent
+    inside = (folder / "run.json").exists() and out.name in ("run.json", "metrics.csv", "checkpoints")
+    if inside or (folder.name == "checkpoints" and (folder.parent / "run.json").exists()):
+        raise UserError(f"{out} is part of a run and would be overwritten. Choose another --out.")
+    return out
 
 
 def _flush_folder(folder: Path) -> None:
