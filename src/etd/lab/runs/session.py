@@ -97,7 +97,7 @@ def resume(
     quiet: bool = False,
 ) -> Run:
     """Continue a run from its newest intact checkpoint as if it had never stopped: bit for bit if the compiled program
-    is the same, see ``_compiled``.
+    is the same, as it is on a CPU.
 
     ``steps`` sets a new total number of steps, even for a finished run.
 

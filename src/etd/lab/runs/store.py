@@ -3,7 +3,7 @@
     run.json            the resolved experiment, the versions and the device
     metrics.csv         one row per iteration and seed
     checkpoints/N.npz   the whole training state after N iterations, the newest few
-    compiled/           the compiled programs, cached by JAX
+    replaced/           the run that this one replaces, until it has a checkpoint
 
 A checkpoint is one NumPy archive. It is written and flushed under a temporary name, then renamed atomically, so a
 process killed at any moment leaves only complete checkpoints. The archive's checksum of each array detects later
