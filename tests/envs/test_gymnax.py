@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -22,13 +21,7 @@ from etd.envs.base import random_actions
 
 ENVS = 4
 
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_quickly() -> Iterator[None]:
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 @pytest.mark.parametrize(

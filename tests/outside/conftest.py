@@ -11,6 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests.conftest import quick_compilation
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "examples", ROOT / "tests" / "plugin")
 """A file of one's own, and a small project beside it."""
@@ -31,10 +33,8 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def compile_quickly() -> Iterator[None]:
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    with quick_compilation():
+        yield
 
 
 def etd(*words: str, folder: Path, ok: bool = True, path: tuple[Path, ...] = FOLDERS, **variables: str) -> str:
