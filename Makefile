@@ -1,7 +1,7 @@
-# Two commands for a machine with Python (3.11 or newer), pip and make. Each has its own virtual environment.
-#   make demo   train ETD on MiniGrid-DoorKey-8x8 until it is solved, film it, report
-#   make test   install with everything the tests need, and run them
-# PYTHON=python3.12 make demo   uses another interpreter.
+# Needs Python (3.11 or newer), pip and make. Each of the two main commands has its own virtual environment:
+#   make demo   train ETD on MiniGrid-DoorKey-8x8 until solved, film it, write a report
+#   make test   install everything the tests need, and run them
+# To use another interpreter: PYTHON=python3.12 make demo
 
 PYTHON ?= python3
 DEMO := .venv-demo/bin

@@ -1,10 +1,10 @@
-"""A point that is pushed through a maze: an environment of your own, compiled with the training.
+"""A point pushed through a maze: an example of your own environment, compiled with training.
 
     etd train --env point_maze:PointMaze --set env.size=7 --steps 100_000     # from this folder
     etd check --env point_maze:PointMaze
 
-A DeviceEnv is any frozen dataclass with ``spec``, ``reset`` and ``step`` (and ``render``, if it is to be filmed): pure
-functions of one environment, without a batch and without starting anew, which etd does.
+A DeviceEnv is any frozen dataclass with ``spec``, ``reset`` and ``step`` (and ``render``, for films): pure functions of
+a single environment. etd adds batching and autoreset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import etd
 
 
 class Point(NamedTuple):
-    """Where it is, [2], and when."""
+    """The point's position [2] and the time."""
 
     place: jax.Array
     time: jax.Array
@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class PointMaze:
-    """Two rooms with a gap in the wall between them; from the left one to the far corner of the right one."""
+    """Two rooms with a gap in the wall between them; the goal is the far corner of the right room."""
 
     size: int = etd.limited(5, least=3)
     slip: float = etd.limited(0.1, least=0)
@@ -43,7 +43,7 @@ class PointMaze:
             obs_high=1.0,
             action=etd.Box(size=2, low=-1.0, high=1.0),
             max_steps=20 * self.size,
-            shortest=self.size // 2,  # no push is longer than 1, but for the noise
+            shortest=self.size // 2,  # a push, noise included, is at most 1 in each direction
             kind="vector",
         )
 

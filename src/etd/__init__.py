@@ -1,7 +1,7 @@
-"""Exploration by temporal distance: ETD and its rivals, trained end to end in JAX.
+"""Exploration by temporal distance: ETD and its baselines, trained end to end in JAX.
 
-Everything a user needs is a name of this package. Names are imported when they are first used, so ``import etd`` is
-quick and ``import etd.bonuses`` brings no more than bonuses need.
+The whole public API is exported here. Names are imported on first use, so ``import etd`` is fast and
+``import etd.bonuses`` loads only what bonuses need.
 """
 
 from __future__ import annotations

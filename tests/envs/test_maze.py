@@ -138,13 +138,13 @@ def test_walls_take_four_colours_equally_and_afresh(quick):
         ("###\n#.#\n##", "Line 3, column 3: line 1 has 3 characters, this line has 2"),
         ("\n\n###\n#.##\n###", "Line 4, column 4: line 3 has 3 characters, this line has 4"),
         ("###\n\n###", "Line 2, column 1: line 1 has 3"),
-        ("###\n#x#\n###", "Line 2, column 2: 'x' means nothing"),
-        ("###\n#. \n###", "Line 2, column 3: ' ' means nothing"),
-        ("###\n#.#\n###\t", r"Line 3, column 4: '\\t' means nothing"),
-        ("##\n##\n##", "Line 1, column 1 to line 3, column 2: all are walls"),
-        ("#####\n#.#.#\n#.###\n#####", "Line 2, column 4: this cell and the one in line 2, column 2 cannot"),
-        ("#####\n#.#.#\n###.#\n#####", "Line 2, column 2: this cell and the one in line 2, column 4 cannot"),
-        ("\n.<>.", "Line 2, column 3: this cell and the one in line 2, column 1 cannot"),
+        ("###\n#x#\n###", "Line 2, column 2: 'x' is not a maze symbol"),
+        ("###\n#. \n###", "Line 2, column 3: ' ' is not a maze symbol"),
+        ("###\n#.#\n###\t", r"Line 3, column 4: '\\t' is not a maze symbol"),
+        ("##\n##\n##", "Line 1, column 1 to line 3, column 2: only walls"),
+        ("#####\n#.#.#\n#.###\n#####", "Line 2, column 4: this cell and the one at line 2, column 2 are not"),
+        ("#####\n#.#.#\n###.#\n#####", "Line 2, column 2: this cell and the one at line 2, column 4 are not"),
+        ("\n.<>.", "Line 2, column 3: this cell and the one at line 2, column 1 are not"),
     ],
 )
 def test_a_bad_text_is_refused_by_line_and_column(text, words):
@@ -186,7 +186,7 @@ def test_named_mazes_are_tasks():
             assert env.spec.name == f"Maze-{name}{end}-v0"
     with pytest.raises(UserError, match="Maze-Spiral-v0"):
         Task("Maze-Spirl-v0").make()
-    with pytest.raises(UserError, match="MiniGrid's"):
+    with pytest.raises(UserError, match="MiniGrid"):
         Task("Maze-Spiral-v0", view_size=5).make()
 
 

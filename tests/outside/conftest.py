@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from etd.core import plugins
 from tests.conftest import quick_compilation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +25,7 @@ TINY = [word for name, value in {**PPO, **SIZES}.items() for word in ("--set", f
 
 @pytest.fixture(autouse=True)
 def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(plugins, "_named", set())
     for folder in FOLDERS:
         monkeypatch.syspath_prepend(str(folder))
     yield

@@ -16,7 +16,7 @@ import pytest
 
 import etd as package
 from etd.lab.runs.config import check, override
-from tests.outside.conftest import command, etd, surroundings
+from tests.outside.conftest import PPO, SIZES, command, etd, surroundings
 
 SPEC = package.EnvSpec("line", (1,), "float32", 1.0, package.Discrete(2), max_steps=9, shortest=1, kind="vector")
 
@@ -101,24 +101,24 @@ class Endless(gymnasium.Env):
         (NoSpec(), r"NoSpec\.spec is dict, not an etd\.EnvSpec"),
         (WrongShape(), r"reset's observation is float32\[2\]; the spec says float32\[1\]"),
         (ChangingShape(), r"step's next_obs is float32\[3\]; the spec says float32\[1\]"),
-        (ChangingState(), "a state of other shapes or types than reset's"),
+        (ChangingState(), "a state whose shapes or types differ from reset's"),
         (Tuples(), r"step must return \(state, etd\.Transition\)"),
         (IntegerReward(), r"step's reward is int32\[\]; it must be float32\[\]"),
-        (NoAction(), "has no action to choose from"),
+        (NoAction(), "has no actions"),
         (ShortestAboveLongest(), r"episodes take 10 to 9 steps"),
         (Unhashable(), "cannot be hashed"),
-        (NeedsArguments, "cannot be made without arguments"),
+        (NeedsArguments, "cannot be made: missing a required argument: 'size'"),
         (3, "3 is not an environment"),
         (object(), "is not an environment"),
         (Endless, "has no time limit"),
-        (Endless(), "Pass its class, or a function that makes one"),
+        (Endless(), "Pass its class, or a function that creates one"),
         (lambda: 3, "made int, not a Gymnasium environment"),
         ("no_such_module:Thing", "There is no module 'no_such_module'"),
         ("point_maze:Thing", "point_maze has no 'Thing'.*It has .*PointMaze"),
         ("etd_example.parts:NotAPart", "is not an environment"),
         ("", "There is no environment ''"),
     ],
-    ids=str,
+    ids=lambda value: value[:30] if isinstance(value, str) else getattr(value, "__name__", type(value).__name__),
 )
 def test_environments(env: Any, says: str) -> None:
     with pytest.raises(package.UserError, match=says):
@@ -163,6 +163,25 @@ def test_fields_from_outside_are_typed_and_judged_by_their_own_limits(assignment
         return
     with pytest.raises(package.UserError, match=says):
         check(override(experiment, assignment))
+
+
+def test_an_observation_whose_shape_changes_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    growing = importlib.import_module("etd_example.host").Growing
+    fields = {**PPO, **SIZES, "num_envs": 2, "steps": 64}
+    with pytest.raises(
+        package.UserError, match=r"gave an observation of the shape \[3\]; its space says \[2\]"
+    ) as caught:
+        package.train(growing, "none", out=tmp_path / "run", quiet=True, fields=fields)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_bonus_without_defaults_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Needs(package.NoBonus):
+        size: int = field(kw_only=True)
+
+    with pytest.raises(package.UserError, match="cannot be made: missing a required argument: 'size'"):
+        package.Experiment(bonus=Needs)
 
 
 def test_an_argument_of_a_gymnasium_class_is_typed() -> None:

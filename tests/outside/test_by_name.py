@@ -114,5 +114,5 @@ def test_what_a_script_defines_can_be_resumed_by_that_script_alone(tmp_path: Pat
     assert "Only this process can resume this run: ppo is __main__:Loud" in result.stdout
     assert "{3.0} 2" in result.stdout
     said = etd("resume", "run", "--steps", "192", folder=tmp_path, ok=False)
-    assert "only by the process that began it" in said
+    assert "only by the process that started it" in said
     etd("report", "run", folder=tmp_path)

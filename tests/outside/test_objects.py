@@ -133,7 +133,7 @@ def test_a_changed_network_is_not_called_damage(tmp_path: Path) -> None:
     record = json.loads((run.path / "run.json").read_text())
     record["experiment"]["ppo"]["trunk"]["width"] = 7
     (run.path / "run.json").write_text(json.dumps(record))
-    with pytest.raises(package.UserError, match=r"is whole but does not fit .*first.* Nothing was changed") as caught:
+    with pytest.raises(package.UserError, match=r"is intact but does not fit .*first.* The run is untouched") as caught:
         package.resume(run.path, steps=128, quiet=True)
     assert "overwrite" not in str(caught.value)
     assert files == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*.npz")}
@@ -147,9 +147,9 @@ def test_two_things_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     bonuses = importlib.import_module("etd.bonuses")
     assert bonuses.find("impact") is outside("etd_example.bonus:Impact")
     monkeypatch.setattr(plugins, "_points", lambda: (*offered, point("impact", "other:Impact", plugins.GROUP)))
-    with pytest.raises(package.UserError, match="Two installed packages call something 'impact'"):
+    with pytest.raises(package.UserError, match="Two installed packages use the name 'impact'"):
         bonuses.find("impact")
     monkeypatch.setattr(plugins, "_points", lambda: (point("etd", "etd_example.bonus:Impact", plugins.GROUP),))
-    with pytest.raises(package.UserError, match="Two things are called 'etd'"):
+    with pytest.raises(package.UserError, match="The name 'etd' is ambiguous"):
         bonuses.find("etd")
     assert replace(package.Experiment(bonus="count"), steps=1).bonus == package.BONUSES["count"]()

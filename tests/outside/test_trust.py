@@ -28,7 +28,6 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module that leaves a file when it is imported, and the file."""
     (tmp_path / "written.py").write_text(TRAP.format(str(tmp_path / "sprung")))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(plugins, "_named", set())
     return tmp_path / "sprung"
 
 

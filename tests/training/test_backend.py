@@ -95,7 +95,7 @@ def test_shapes_are_those_of_the_first_state():
 def test_an_episode_without_end_is_not_waited_for():
     with (
         backend.open(replace(SMALL, env=Walk(length=None, max_steps=70))) as agents,
-        pytest.raises(UserError, match=r"walk has gone on for \d+ steps, but its spec says max_steps=70\."),
+        pytest.raises(UserError, match=r"walk has reached \d+ steps, but its spec says max_steps=70\."),
     ):
         agents.evaluate(agents.start(), 0, 3)
 
@@ -126,7 +126,7 @@ NAMED = replace(SMALL, env=Task("walk"), steps=16, seeds=2)
             64,
             r"walk took 2 steps, but its spec says shortest=4: .* 8 would have been played twice\. Set shortest=2 in",
         ),
-        (Walk(length=None), 80, r"walk has gone on for 8 steps, but its spec says max_steps=4\."),
+        (Walk(length=None), 80, r"walk has reached 8 steps, but its spec says max_steps=4\."),
     ],
 )
 def test_a_broken_spec_ends_the_run_and_saves_nothing_of_it(walk, broken, steps, sentence, tmp_path):

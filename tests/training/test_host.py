@@ -150,7 +150,7 @@ def test_an_episode_that_breaks_its_limit_ends_with_a_sentence():
         return silent(obs, next(turns) // 2 % 2), hidden  # left, right, left: it stays near the middle
 
     try:
-        with pytest.raises(UserError, match=r"has gone on for 4 steps, but its spec says max_steps=3\."):
+        with pytest.raises(UserError, match=r"has reached 4 steps, but its spec says max_steps=3\."):
             collector.rollout(look, None, np.zeros((1, 2, 1), np.float32), np.zeros((1, 6, 2), np.float32))
     finally:
         collector.close()
@@ -460,5 +460,5 @@ def test_clear_refusals():
         Task(HOST).make()
     with pytest.raises(UserError, match="noise is added on the device"):
         Task(HOST, noise=0.1).host()
-    with pytest.raises(UserError, match="serves vectors from the host"):
+    with pytest.raises(UserError, match="works only for host environments"):
         Task(normalise=True).make()

@@ -13,8 +13,8 @@ def advantages(
 ) -> Array:
     """A_t = delta_t + gamma lambda (1 - done_t) A_{t+1},  delta_t = r_t + gamma V_{t+1} (1 - done_t) - V_t.  [T, N]
 
-    reward, done [T, N]; value [T+1, N]. ``final_value`` [T, N] is what a cut-off episode was still worth: it is added
-    where an episode ended by its time limit (zero elsewhere). Without it a time-out counts as a termination.
+    reward, done [T, N]; value [T+1, N]. ``final_value`` [T, N] is the value of the last state of a timed-out episode
+    (zero elsewhere), which is bootstrapped. Without it, a time-out counts as a termination.
     """
     keep = 1.0 - done
     delta = reward + discount * value[1:] * keep - value[:-1]

@@ -14,7 +14,7 @@ from etd.nets.trunks import Trunk
 
 
 class Output(NamedTuple):
-    """What the policy says of a batch of observations."""
+    """The network's output for a batch of observations."""
 
     policy: Distribution
     value: Array

@@ -36,8 +36,8 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class PPO:
-    """The paper's PPO. The update draws single transitions, each with its recurrent state of rollout time, so gradients
-    do not flow through time; one value head and one discount serve the summed reward.
+    """The paper's PPO. Minibatches are single transitions with their recurrent states stored during the rollout, so
+    gradients do not flow through time; the summed reward has one value head and one discount.
 
     A subclass may override ``loss`` ([B] examples to a scalar and metrics), ``improve`` or ``init``, and add fields:
 
@@ -57,28 +57,29 @@ class PPO:
     minibatch: int = limited(512, least=2)
     discount: float = limited(0.99, least=0, most=1)
     gae_lambda: float = limited(0.95, least=0, most=1)
-    """lambda of the advantage estimate"""
+    """lambda of generalised advantage estimation"""
     clip: float = limited(0.2, above=0)
     value_clip: float = limited(0.0, least=0)
-    """how far a value may move from its rollout-time estimate; 0 leaves it free"""
+    """how far a value may move from its rollout-time estimate; 0 disables clipping"""
     entropy_coef: float = limited(5e-4, least=0)
     value_coef: float = 0.5
     max_grad_norm: float = limited(0.5, above=0)
     trunk: Trunk = field(default_factory=Trunk)
-    """what turns observations into features"""
+    """maps observations to features"""
     cell: Cell = field(default_factory=GRU)
-    """what remembers from step to step"""
+    """the policy's memory from step to step"""
     features: int = limited(64, above=0)
     """width of the trunk's embedding and of the cell's output"""
     latent: int = limited(128, above=0)
-    """width of the policy's and the value's hidden layer (the paper's; the authors' code has 256)"""
+    """width of the policy's and the value's hidden layer (as in the paper; the authors' code has 256)"""
     norm: NormKind = "batch"
     head_norm: NormKind | None = None
-    """of the policy's and the value's hidden layer; None: as ``norm``"""
+    """norm of the policy's and the value's hidden layer; None: same as ``norm``"""
     advantage_norm: Literal["running", "minibatch", "none"] = "running"
-    """running: decayed moments over rollouts, with one mean per environment and one variance, as the authors' code"""
+    """running: decayed moments over rollouts, with a mean per environment and one variance, as in the authors' code"""
     bootstrap_timeouts: bool = False
-    """False: a time-out counts as a termination, as the authors' code; True: it is worth the value of its last state"""
+    """False: a time-out counts as a termination, as in the authors' code; True: bootstrap from its last state's
+    value"""
 
     def init(self, key: Key, spec: EnvSpec) -> Learner:
         def build() -> ActorCritic:
@@ -93,7 +94,7 @@ class PPO:
     def improve(
         self, learner: Learner, moments: Moments, rollout: Rollout, reward: Array, key: Key
     ) -> tuple[Learner, Moments, Metrics]:
-        """One iteration's update on the mixed ``reward`` [T, N]; ``moments`` are those of the advantages."""
+        """One iteration's update on the mixed ``reward`` [T, N]; ``moments`` are the advantages' moments."""
         final = self.final_values(learner, rollout) if self.bootstrap_timeouts else None
         advantage = advantages(reward, rollout.value, rollout.done, self.discount, self.gae_lambda, final)
         target = advantage + rollout.value[:-1]
@@ -139,7 +140,7 @@ class PPO:
         return policy_loss - self.entropy_coef * entropy + self.value_coef * value_loss, metrics
 
     def final_values(self, learner: Learner, rollout: Rollout) -> Array:
-        """V of the true last observation where the time limit alone ended an episode, 0 elsewhere. [T, N]"""
+        """V of the true last observation where only the time limit ended an episode, 0 elsewhere. [T, N]"""
         net = learner.net()
         obs, hidden, next_obs = map(_flat, (rollout.obs[:-1], rollout.hidden[:-1], rollout.next_obs))
         value = net(next_obs, net(obs, hidden).hidden).value.reshape(rollout.done.shape)
@@ -147,5 +148,5 @@ class PPO:
 
 
 def _flat(rows: Array) -> Array:
-    """[T, N, ...] as [T*N, ...]; the last axis may be of width 0."""
+    """[T, N, ...] as [T*N, ...]; the last axis may have width 0."""
     return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])

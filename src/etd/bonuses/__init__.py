@@ -10,7 +10,7 @@ from etd.bonuses.ec import EC
 from etd.bonuses.etd import ETD
 from etd.bonuses.icm import ICM
 from etd.bonuses.inverse import Inverse
-from etd.bonuses.mixture import Mixture
+from etd.bonuses.mixture import Mixture, parse
 from etd.bonuses.ngu import NGU
 from etd.bonuses.none import NoBonus
 from etd.bonuses.noveld import NovelD
@@ -38,8 +38,13 @@ BONUSES: dict[str, type[Bonus]] = {
 
 
 def find(name: str) -> type[Bonus]:
-    """The bonus of that name: one of ours, one that an installed package offers, or module:Class."""
+    """The bonus class called ``name``: one of ours, one offered by an installed package, or module:Class."""
     return plugins.find(Bonus, BONUSES, name)
+
+
+def make(text: str) -> Bonus:
+    """The bonus of a name, or of an expression of names such as "etd + 0.5*rnd", with default settings."""
+    return parse(text, lambda name: plugins.construct(find(name), {}))
 
 
 __all__ = [
@@ -64,4 +69,5 @@ __all__ = [
     "NovelD",
     "Scored",
     "find",
+    "make",
 ]

@@ -1,10 +1,10 @@
-"""AGAC, adversarially guided actor-critic (Flet-Berliac et al., 2021): pays for acting unlike an imitator expects.
+"""AGAC, adversarially guided actor-critic (Flet-Berliac et al., 2021): rewards actions that an imitator did not expect.
 
     b = KL(pi(.|s_t) || pi_adv(.|s_t)) + beta / sqrt(N_e(s_{t+1}))
 
-where the adversary pi_adv learns to imitate the policy of the rollout, more slowly than that learns. AGAC's own code
-adds log pi - log pi_adv to advantages and the divergence to value targets; here it is a reward, as in the paper's table
-of methods. No experiment of that paper runs AGAC and it names no beta.
+where the adversary pi_adv learns to imitate the rollout's policy, more slowly than the policy itself learns. AGAC's own
+code adds log pi - log pi_adv to advantages and the divergence to value targets; here it is a reward, as in the table of
+methods in ETD's paper, which neither runs AGAC nor gives a beta.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Acted(NamedTuple):
 
 
 class Adversary(nnx.Module):
-    """obs [B, ...] -> action logits [B, A]; like the policy it starts uniform."""
+    """obs [B, ...] -> action logits [B, A]; like the policy, it starts uniform."""
 
     def __init__(self, spec: EnvSpec, trunk: Trunk, actions: int, features: int, latent: int, norm: NormKind) -> None:
         self.trunk = trunk.build(spec, features, norm)
@@ -47,10 +47,10 @@ class Adversary(nnx.Module):
 
 @dataclass(frozen=True)
 class AGAC(LearnedBonus):
-    """Episodic by its count, global by its adversary."""
+    """The count is episodic, the adversary global."""
 
     learning_rate: float = limited(9e-5, above=0)
-    """0.3 of the policy's, as in AGAC's code"""
+    """0.3 times the policy's, as in AGAC's code"""
     count: float = 1.0
     """beta"""
 
@@ -60,7 +60,7 @@ class AGAC(LearnedBonus):
 
     def refusal(self, spec: EnvSpec) -> str:
         if isinstance(spec.action, Box):
-            return "AGAC compares distributions over finitely many actions; this environment's actions are vectors."
+            return "AGAC needs discrete actions; this environment's actions are vectors."
         return ""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:

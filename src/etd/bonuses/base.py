@@ -1,7 +1,7 @@
-"""What an exploration bonus is: a frozen dataclass of hyperparameters with pure methods.
+"""The interface of an exploration bonus: a frozen dataclass of hyperparameters with pure methods.
 
-Scoring a whole rollout at once is legal because acting never reads the bonus and the model stands still while the
-rollout is collected. T scores of one step equal one score of T steps.
+A whole rollout can be scored at once because acting never reads the bonus and the model is frozen while the rollout is
+collected. Scoring T single steps gives the same result as scoring T steps at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from etd.nets.trunks import Trunk
 
 
 class BonusState(NamedTuple):
-    """Everything a bonus remembers, by lifetime.
+    """Everything a bonus remembers, grouped by lifetime.
 
     >>> BonusState().memory
     ()
@@ -31,7 +31,7 @@ class BonusState(NamedTuple):
     learner: Any = ()
     """Its model, a Learner; changes only in ``improve``."""
     memory: PyTree = ()
-    """Per environment, emptied where an episode ends, kept from rollout to rollout."""
+    """Per environment; cleared when an episode ends, kept from rollout to rollout."""
     extra: PyTree = ()
     """Global to the run: moments, queues."""
 
@@ -42,13 +42,13 @@ class Scored(NamedTuple):
     bonus: Array
     """[T, N] before standardising and scaling"""
     trace: PyTree
-    """What training needs again, such as the model's own recurrent states."""
+    """What training reuses, such as the model's recurrent states."""
     metrics: Metrics
 
 
 @dataclass(frozen=True)
 class Bonus(ABC):
-    """A bonus without a model. Those with one derive from LearnedBonus.
+    """A bonus without a model. Derive from LearnedBonus for one with a model.
 
     >>> @dataclass(frozen=True)
     ... class Still(Bonus):
@@ -70,7 +70,7 @@ class Bonus(ABC):
         return frozenset()
 
     def refusal(self, spec: EnvSpec) -> str:
-        """Why it cannot serve this environment; empty if it can."""
+        """Why it does not support this environment; empty if it does."""
         return ""
 
     @abstractmethod
@@ -78,16 +78,16 @@ class Bonus(ABC):
 
     @abstractmethod
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
-        """The bonus of every step. Reads the model in eval mode and returns it untouched."""
+        """The bonus of every step. Uses the model in eval mode and returns it unchanged."""
 
     def improve(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> tuple[BonusState, Metrics]:
-        """Train the model on the rollout; nothing to do without one."""
+        """Train the model on the rollout; does nothing without a model."""
         return state, {}
 
 
 @dataclass(frozen=True)
 class LearnedBonus(Bonus):
-    """A bonus whose model is fitted to every rollout by ``loss`` over ``examples``.
+    """A bonus whose model is trained on every rollout, by ``loss`` over ``examples``.
 
     >>> import etd
     >>> etd.BONUSES["rnd"](learning_rate=1e-4, epochs=2).minibatch
@@ -100,7 +100,7 @@ class LearnedBonus(Bonus):
     max_grad_norm: float = limited(0.5, above=0)
     norm: NormKind = "batch"
     trunk: Trunk = field(default_factory=Trunk)
-    """what turns observations into embeddings"""
+    """maps observations to embeddings"""
     features: int = limited(64, above=0)
     """width of the trunk's embedding"""
     latent: int = limited(256, above=0)
@@ -112,7 +112,7 @@ class LearnedBonus(Bonus):
 
     @abstractmethod
     def loss(self, net: Any, extra: PyTree, batch: PyTree, key: Key) -> tuple[Array, Metrics]:
-        """(scalar, metrics) of a minibatch; ``net`` is in training mode, ``extra`` the state's."""
+        """(scalar, metrics) of a minibatch; ``net`` is in training mode, ``extra`` is the state's."""
 
     def optimiser(self) -> optax.GradientTransformation:
         return adam(self.learning_rate, self.max_grad_norm)

@@ -1,9 +1,9 @@
-"""Episodic count: pays for observations not seen before in this episode.
+"""Episodic count: rewards observations not seen before in this episode.
 
     b(s_{t+1}) = 1[N_e(s_{t+1}) = 1]    or    1 / sqrt(N_e(s_{t+1}))
 
-The paper found the indicator better. Its authors' code pays 1 at every episode's end, where it meets the next one's
-first observation; here the true last observation is counted like any other.
+The paper found the indicator better. The authors' code always pays 1 at an episode's end, because it scores the next
+episode's first observation there; here the true last observation is counted like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from etd.core.types import EnvSpec, Key, Rollout
 
 @dataclass(frozen=True)
 class Count(Bonus):
-    """No model; observations are compared exactly, so noise makes every one new."""
+    """No model; observations are compared exactly, so with noise every one is new."""
 
     form: Literal["first", "root"] = "first"
     """first: 1 where N_e = 1, else 0; root: 1 / sqrt(N_e)"""

@@ -3,9 +3,9 @@
     b(s_{t+1}) = min_{k <= t} || phi(s_k) - phi(s_{t+1}) ||^2 / ( || h_{k-1} - h_t || + 1e-6 )
 
 over the states of this episode, where phi is the trunk's embedding and h_k the model's own recurrent state after it has
-seen s_0 .. s_k (zero before): a state counts for more the less the trajectory that led there differs. The model is
-trained to tell a step's true successor from another observation of a queue, on recurrent states recomputed over two
-steps from the stored one. Without a cell phi(s_k) takes the place of h_k, as in the authors' code.
+seen s_0 .. s_k (zero before): the less two trajectories differ, the more the difference between their states counts.
+The model is trained to distinguish a step's true next observation from another one in a queue, with recurrent states
+recomputed over two steps from the stored one. Without a cell, phi(s_k) replaces h_k, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from etd.nets.model import create
 
 @dataclass(frozen=True)
 class DEIR(Discriminator):
-    """Episodic; its queue and model are global."""
+    """The memory is episodic, the queue and the model are global."""
 
     cell: Cell = field(default_factory=GRU)
-    """what the model remembers from step to step"""
+    """the model's memory from step to step"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> DiscriminatorNet:
@@ -45,7 +45,7 @@ class DEIR(Discriminator):
         way = unroll(net.cell, present, path.hidden, rollout.done)
         before, following = way.before, way.following
         if not before.shape[-1]:
-            # The first row is stored only where an episode starts, so nothing is to be known of the rollout before.
+            # The first row is stored only where an episode starts, so the previous rollout does not matter.
             before = jnp.zeros_like(present).at[1:].set(jnp.where(rollout.done[:-1, :, None], 0, present[:-1]))
             following = present
         present, after = jnp.concatenate([present, before], -1), jnp.concatenate([after, following], -1)

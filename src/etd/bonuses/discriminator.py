@@ -1,10 +1,10 @@
-"""ETD's aggregate on the embedding of DEIR's discriminator: an ablation of the representation.
+"""ETD's aggregate on the embedding of DEIR's discriminator: a representation ablation.
 
     b(s_{t+1}) = min_{k <= t} || phi(s_k) - phi(s_{t+1}) ||
 
-over the states of this episode, where phi is trained to tell a step's true successor from another observation, drawn
-from a queue of those that were worth a bonus. With a ``cell`` it is told by recurrent embeddings; what is compared is
-the trunk's, as in the authors' code.
+over the states of this episode, where phi is trained to distinguish a step's true next observation from another one,
+drawn from a queue of observations with a high bonus. With a ``cell``, the discriminator reads recurrent embeddings; the
+bonus still compares the trunk's, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from etd.nets.trunks import Trunk
 
 
 class Queue(NamedTuple):
-    """The latest observations worth remembering, in a ring."""
+    """A ring buffer of the latest observations with a high bonus."""
 
     rows: Array
     """[Q, ...]"""
     added: Array
-    """[] int32: how many ever"""
+    """[] int32: how many were ever added"""
     moments: Moments
-    """of the bonus in earlier rollouts"""
+    """moments of the bonus in earlier rollouts"""
 
 
 class DiscriminatorNet(nnx.Module):
-    """Is this what follows? A logit [B] from the embeddings of both ends of a step and its action."""
+    """A logit [B] that one observation follows another, from both embeddings and the action."""
 
     def __init__(self, spec: EnvSpec, trunk: Trunk, cell: Cell, features: int, latent: int, norm: NormKind) -> None:
         self.space = spec.action
@@ -57,20 +57,20 @@ class DiscriminatorNet(nnx.Module):
 
 
 class Trace(NamedTuple):
-    """What training needs again; [T, N, ...]."""
+    """What training reuses; [T, N, ...]."""
 
     hidden: Array
     """the model's recurrent states before each observation"""
     bonus: Array
-    """it decides what is queued"""
+    """decides which observations enter the queue"""
 
 
 @dataclass(frozen=True)
 class Discriminator(RecurrentBonus):
-    """Episodic; the memory keeps embeddings as they were when seen, like ETD's."""
+    """Episodic; like ETD's, the memory keeps embeddings as computed when the state was seen."""
 
     queue: int = limited(100_000, above=0)
-    """how many observations the queue holds"""
+    """capacity of the queue, in observations"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> DiscriminatorNet:
@@ -97,7 +97,7 @@ class Discriminator(RecurrentBonus):
         phi, after, other = jnp.split(net.trunk(jnp.concatenate([batch.obs, batch.next_obs, fake])), 3)
         output, hidden = net.cell(phi, batch.hidden)
         before = repeat(output)
-        # Where the output is the state, as a GRU's, it is repeated once: gradients add up in their old order.
+        # If the output is the state, as in a GRU, it is repeated only once, to keep the order of gradient sums.
         hidden = before if hidden is output else jax.tree.map(repeat, hidden)
         reached, _ = net.cell(jnp.concatenate([after, other]), hidden)
         return discrimination(net.judge(before, repeat(batch.action), reached), different)
@@ -108,19 +108,19 @@ class Discriminator(RecurrentBonus):
 
 
 def enqueue(queue: Queue, rollout: Rollout, bonus: Array) -> Queue:
-    """Add the successors whose bonus is not below the earlier rollouts' mean; all of the first rollout's."""
+    """Add the next observations whose bonus is at least the mean of earlier rollouts; in the first rollout, all."""
     size = queue.rows.shape[0]
     worth = ((bonus >= queue.moments.mean) | (queue.added == 0)).reshape(-1)
     order = jnp.cumsum(worth)
-    # The last ``size`` additions stay. A row that is not added goes nowhere.
+    # Only the last ``size`` additions are kept. Rows that are not added get an out-of-range slot and are dropped.
     slot = jnp.where(worth & (order > order[-1] - size), (queue.added + order - 1) % size, size)
     rows = queue.rows.at[slot].set(flat(rollout.next_obs).astype(queue.rows.dtype), mode="drop")
     return Queue(rows, queue.added + order[-1], queue.moments.update(bonus, 0.9))
 
 
 def draw(queue: Queue, true: Array, key: Key) -> tuple[Array, Array]:
-    """For each true successor [B, ...] another observation, and whether it differs [B]: the first of two draws that
-    does, else the second."""
+    """For each true next observation [B, ...] another one, and whether it differs [B]: the first of two draws that
+    differs, else the second."""
     filled = jnp.minimum(queue.added, queue.rows.shape[0])
     first, second = queue.rows[jax.random.randint(key, (2, true.shape[0]), 0, filled)]
 
@@ -132,14 +132,15 @@ def draw(queue: Queue, true: Array, key: Key) -> tuple[Array, Array]:
 
 
 def repeat(rows: Array) -> Array:
-    """[B, ...] twice: [2B, ...]."""
+    """[B, ...] repeated: [2B, ...]."""
     return jnp.concatenate([rows, rows])
 
 
 def discrimination(logit: Array, different: Array) -> tuple[Array, Metrics]:
-    """Cross-entropy of true successors (first half of ``logit`` [2B]) and others (second half, where ``different``).
+    """Cross-entropy of true next observations (first half of ``logit`` [2B]) and others (second half, where
+    ``different``).
 
-    The mean of both halves' means; the half with fewer examples weighs as much more as it is smaller.
+    The mean of both halves' means, with the second multiplied by B over the number of its examples.
     """
     true, fake = jnp.split(logit, 2)
     count = jnp.maximum(different.sum(), 1)

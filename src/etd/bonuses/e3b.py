@@ -2,12 +2,12 @@
 
     b(s_t) = phi(s_t)' [ sum_{i < t} phi(s_i) phi(s_i)' + lambda I ]^-1 phi(s_t)
 
-over the states of this episode: long where phi points to a direction not yet taken. phi is the embedding of an inverse
-model. The inverse matrix is carried along by rank-one updates, so a step costs D^2 whatever the episode's length. What
-is scored is the present state, as in the paper; an episode's first state is thus paid ||phi||^2 / lambda, which E3B's
-own code sets to zero. In float32 the updates lose accuracy over long episodes of many revisits: within 1 % after 2,500
-steps on 50 states with |phi|^2 about 32. With a ``cell`` the inverse model reads recurrent embeddings; phi stays the
-trunk's.
+over the states of this episode: large where phi points in a direction not seen before. phi is the embedding of an
+inverse dynamics model. The inverse matrix is maintained by rank-one updates, so a step costs D^2 whatever the episode's
+length. The current state is scored, as in the paper; an episode's first state therefore gets ||phi||^2 / lambda, which
+E3B's own code sets to zero. In float32 the updates lose accuracy over long episodes with many revisits: still within
+1 % after 2,500 steps on 50 states with |phi|^2 about 32. With a ``cell``, the inverse model reads recurrent embeddings;
+phi is still the trunk's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from etd.nets.model import create
 
 @dataclass(frozen=True)
 class E3B(RecurrentBonus):
-    """Episodic by its covariance."""
+    """The covariance is episodic."""
 
     ridge: float = limited(0.1, above=0)
     """lambda"""
@@ -44,7 +44,7 @@ class E3B(RecurrentBonus):
         def advance(inverse: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             # (C + phi phi')^-1 = C^-1 - u u' / (1 + phi' u)  with  u = C^-1 phi
             phi, done = now
-            # Always in float32: the recursion amplifies rounding until the matrix is no longer positive.
+            # Always in float32: the recursion amplifies rounding until the matrix is no longer positive definite.
             u = jnp.einsum("nij,nj->ni", inverse, phi, precision="highest")
             bonus = (phi * u).sum(-1)
             inverse -= u[:, :, None] * u[:, None, :] / (1 + bonus)[:, None, None]
@@ -62,5 +62,5 @@ class E3B(RecurrentBonus):
         return net.inverse_loss(*net.pair(batch), batch.action)
 
     def _fresh(self) -> Array:
-        """C^-1 of an episode without states."""
+        """C^-1 before an episode's first state."""
         return jnp.eye(self.features) / self.ridge

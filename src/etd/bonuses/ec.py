@@ -2,13 +2,13 @@
 
     b(s_{t+1}) = alpha (beta - F{ C(s_i, s_{t+1}) : s_i in memory })
 
-where the comparator C is the learned probability that two states are few steps apart and F the 90th percentile. A state
-enters memory only if F is below a threshold, so that memory keeps states far from each other; when it is full, a new
-one takes a random place.
+where the comparator C is the learned probability that two states are few steps apart and F is the 90th percentile. A
+state enters memory only if F is below a threshold, which keeps the stored states far apart; when memory is full, a new
+state overwrites a random one.
 
-The paper says no more than alpha, beta and F; training pairs, threshold and capacity are those of EC's code: within 5
-steps is near, beyond 25 far, both of one episode. Its experiment with beta = 1 keeps every state; with a threshold of
-0.5, as it has elsewhere, a policy that stands still is paid as much here as one that moves, and DoorKey-8x8 is not
+ETD's paper gives only alpha, beta and F; training pairs, threshold and capacity are those of EC's code: within 5 steps
+is near, beyond 25 is far, both within one episode. EC's experiment with beta = 1 keeps every state; with a threshold of
+0.5, which it uses elsewhere, a policy that does not move is paid as much here as one that does, and DoorKey-8x8 is not
 learned. The comparator is one hidden layer on the trunk's embeddings.
 """
 
@@ -34,14 +34,14 @@ from etd.nets.trunks import Trunk
 
 
 class Landmarks(NamedTuple):
-    """The states kept, far from each other."""
+    """The stored states, far from each other."""
 
     values: Array
-    """[N, L, F] embeddings as they were when seen"""
+    """[N, L, F] embeddings as computed when the state was seen"""
     filled: Array
     """[N] int32"""
     stored: Array
-    """[N] uint32: how many were stored this episode; it decides the place to overwrite"""
+    """[N] uint32: how many were stored this episode; determines which one to overwrite"""
 
 
 class LabelledPair(NamedTuple):
@@ -52,11 +52,11 @@ class LabelledPair(NamedTuple):
     near: Array
     """bool: few steps apart"""
     valid: Array
-    """bool: False where a far state was asked for and the episode has none"""
+    """bool: False if a far state was drawn but the episode has none"""
 
 
 class Comparator(nnx.Module):
-    """Trunk features [B, F]; from two of them a logit [B] that they are few steps apart."""
+    """A logit [B] that two states are few steps apart, from the trunk's features [B, F] of both."""
 
     def __init__(self, spec: EnvSpec, trunk: Trunk, features: int, latent: int, norm: NormKind) -> None:
         self.trunk = trunk.build(spec, features, norm)
@@ -69,7 +69,7 @@ class Comparator(nnx.Module):
 
 @dataclass(frozen=True)
 class EC(LearnedBonus):
-    """Episodic by its memory."""
+    """The memory is episodic."""
 
     scale: float = 1.0
     """alpha"""
@@ -81,9 +81,9 @@ class EC(LearnedBonus):
     """a state enters memory if its F is below this; 1 keeps every state"""
     capacity: int = limited(200, above=0)
     near: int = limited(5, above=0)
-    """at most so many steps apart is near"""
+    """states at most this many steps apart are near"""
     far: int = limited(25, above=0)
-    """more steps apart is far"""
+    """states more than this many steps apart are far"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> Comparator:
@@ -110,7 +110,7 @@ class EC(LearnedBonus):
         return state._replace(memory=kept), Scored(bonus, (), {"memory_filled": kept.filled.max() / self.capacity})
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> LabelledPair:
-        """Every state with another of its episode's future in this rollout, near or far by a coin's toss."""
+        """Every state with another from its episode's future in this rollout, near or far by a coin flip."""
         coin_key, near_key, far_key, order_key = jax.random.split(key, 4)
         left = futures.steps_left(rollout.done)
         near = jax.random.bernoulli(coin_key, shape=left.shape)
@@ -131,7 +131,7 @@ class EC(LearnedBonus):
         return jnp.where(batch.valid, entropy, 0).sum() / count, {"accuracy": right.sum() / count}
 
     def _percentile(self, values: Array, filled: Array) -> Array:
-        """Of the first ``filled`` [N] of ``values`` [N, L], linearly interpolated: [N]."""
+        """The percentile of the first ``filled`` [N] of ``values`` [N, L], linearly interpolated: [N]."""
         ordered = jnp.sort(jnp.where(jnp.arange(values.shape[1]) < filled[:, None], values, jnp.inf))
         place = self.percentile / 100 * (filled - 1)
         below, above = jnp.floor(place).astype(jnp.int32), jnp.ceil(place).astype(jnp.int32)
@@ -140,7 +140,7 @@ class EC(LearnedBonus):
 
 
 def _keep(kept: Landmarks, entry: Array, chosen: Array) -> Landmarks:
-    """Store ``entry`` [N, F] where ``chosen`` [N]: behind the others, or at a random place if memory is full."""
+    """Store ``entry`` [N, F] where ``chosen`` [N]: after the others, or over a random one if memory is full."""
     capacity = kept.values.shape[1]
     random = (scramble(kept.stored) % capacity).astype(jnp.int32)
     slot = jnp.where(kept.filled < capacity, kept.filled, random)

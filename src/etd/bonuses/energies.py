@@ -1,6 +1,6 @@
-"""Distances between embeddings, the contrastive losses that teach them, and the aggregates that make a bonus of them.
+"""Distances between embeddings, the contrastive losses that train them, and the aggregates that turn them into a bonus.
 
-A distance maps x [A, D], y [B, D] to d(x_a -> y_b) [A, B]. An energy is what InfoNCE classifies with:
+A distance maps x [A, D], y [B, D] to d(x_a -> y_b) [A, B]. The energy gives the logits of InfoNCE:
 f(x, y) = c(y) - d(x, y), where the potential c is zero except for "mrn+potential".
 """
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from etd.core.types import Array
 
 EPSILON = 1e-8
-"""Under the square root, so that d(s, s) = 1e-4 and its gradient is finite."""
+"""Added under the square root, so d(s, s) = 1e-4 and its gradient is finite."""
 
 
 def squared(x: Array, y: Array) -> Array:
@@ -24,8 +24,8 @@ def squared(x: Array, y: Array) -> Array:
 
 @jax.custom_vjp
 def euclidean(x: Array, y: Array) -> Array:
-    """sqrt(sum_i (x_i - y_i)^2 + 1e-8), from exact differences: a revisited state is exactly at the floor, which the
-    matrix-product identity would miss by rounding."""
+    """sqrt(sum_i (x_i - y_i)^2 + 1e-8), from exact differences: a revisited state gets exactly the minimum, which the
+    matrix-product identity would miss because of rounding."""
     return jnp.sqrt(squared(x, y) + EPSILON)
 
 
@@ -37,8 +37,8 @@ def _euclidean_forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array, A
 def _euclidean_backward(saved: tuple[Array, Array, Array], grad: Array) -> tuple[Array, Array]:
     """Sum over pairs of g (x - y) / d, as matrix products.
 
-    Grids repeat observations, so many pairs lie at the floor, where 1/d is 10,000 and the products would cancel to
-    nothing but rounding noise. Equal embeddings pull nowhere: such pairs are left out.
+    Grids repeat observations, so many pairs are at the minimum distance, where 1/d is 10,000 and the products would
+    cancel to pure rounding noise. Equal embeddings have zero gradient: such pairs are left out.
     """
     x, y, d = saved
     pull = jnp.where(d * d > 2 * EPSILON, grad / d, 0)
@@ -60,7 +60,7 @@ def _ascent_forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array, Arra
 
 
 def _ascent_backward(saved: tuple[Array, Array, Array], grad: Array) -> tuple[Array, Array]:
-    """To the coordinate that attains the maximum, where it is positive."""
+    """The gradient goes to the coordinate that attains the maximum, if that is positive."""
     x, y, top = saved
     grad = jnp.where(top > 0, grad, 0)
 
@@ -76,8 +76,8 @@ def _ascent_backward(saved: tuple[Array, Array, Array], grad: Array) -> tuple[Ar
 
         return jax.lax.scan(one, None, (x, y))[1]
 
-    # Two fused reductions on an accelerator. On a CPU these are slow: loss and gradient of 512 pairs took 135 ms or
-    # more with them and 20 to 31 ms with a loop over coordinates.
+    # Two fused reductions on an accelerator. These are slow on a CPU: the loss and gradient of 512 pairs took 135 ms
+    # or more with them, and 20 to 31 ms with a loop over coordinates.
     grads = jax.lax.platform_dependent(x.T, y.T, top, grad, cpu=one_by_one, default=all_at_once)
     return grads[0].T, grads[1].T
 
@@ -86,7 +86,7 @@ ascent.defvjp(_ascent_forward, _ascent_backward)
 
 
 def _fold(combine: Callable[[Array, Array], Array], x: Array, y: Array) -> Array:
-    """combine(... combine(0, x_0 - y_0) ..., x_D - y_D) over [A, B]; unrolled, so that it fuses into one loop."""
+    """combine(... combine(0, x_0 - y_0) ..., x_D - y_D) over [A, B]; unrolled, so XLA fuses it into one loop."""
     total = jnp.zeros((x.shape[0], y.shape[0]), x.dtype)
     for a, b in zip(x.T, y.T, strict=True):
         total = combine(total, a[:, None] - b)
@@ -153,7 +153,7 @@ def least(distance: Array, stored: Array, count: int) -> Array:
 
 
 def minimum(distance: Array, stored: Array) -> Array:
-    """The nearest stored entry. Like all aggregates: distance, stored [A, B] to [B]."""
+    """The distance to the nearest stored entry. Like all aggregates: distance, stored [A, B] to [B]."""
     return jnp.where(stored, distance, jnp.inf).min(0)
 
 
@@ -168,13 +168,13 @@ def quantile10(distance: Array, stored: Array) -> Array:
 
 
 def knn10(distance: Array, stored: Array) -> Array:
-    """The 10th nearest stored entry, or the farthest of fewer."""
+    """The distance to the 10th nearest stored entry, or to the farthest if there are fewer."""
     nearest = least(distance, stored, 10)
     return jnp.where(jnp.isfinite(nearest), nearest, -jnp.inf).max(1)
 
 
 def knn10avg(distance: Array, stored: Array) -> Array:
-    """The mean of the 10 nearest stored entries, or of fewer."""
+    """The mean distance to the 10 nearest stored entries, or to all if there are fewer."""
     nearest = least(distance, stored, 10)
     found = jnp.isfinite(nearest)
     return jnp.where(found, nearest, 0).sum(1) / found.sum(1)

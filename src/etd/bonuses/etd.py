@@ -3,12 +3,13 @@
     b(s_{t+1}) = min_{k <= t} d(s_k, s_{t+1})
 
 over the states of this episode, where d is a quasimetric learned by contrasting states with their own futures: the
-energy f(x, y) = c(y) - d(x, y), fitted by the symmetrised InfoNCE loss, is optimal where d is the successor distance
-log p(y|y) - log p(y|x). The potential c serves learning only.
+energy f(x, y) = c(y) - d(x, y), trained with the symmetrised InfoNCE loss, is optimal if d is the successor distance
+log p(y|y) - log p(y|x). The potential c is used only for learning.
 
-What is scored is the true successor of each step; at an episode's end that is its last observation, not the next
-episode's first as in the authors' code, which pays for ending an episode (``ending="next"`` does the same). As there,
-the memory keeps the trunk's features as they were when seen, and the encoder is applied anew with today's weights.
+Each step is scored by its true next observation; at an episode's end that is its last observation, not the next
+episode's first as in the authors' code, which rewards ending an episode (``ending="next"`` does the same). As in the
+authors' code, the memory keeps the trunk's features as computed when the state was seen, and the encoder is applied to
+them with the current weights.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Pair(NamedTuple):
 
 
 class DistanceNet(nnx.Module):
-    """Trunk features [B, F], from them an embedding [B, D] for the distance and a potential [B]."""
+    """Trunk features [B, F], and from them an embedding [B, D] for the distance and a potential [B]."""
 
     def __init__(self, spec: EnvSpec, trunk: Trunk, features: int, latent: int, embedding: int, norm: NormKind) -> None:
         self.trunk = trunk.build(spec, features, norm)
@@ -58,16 +59,16 @@ class ETD(LearnedBonus):
     """The paper's bonus; its ablations are fields."""
 
     embedding: int = limited(64, above=0, even=True)
-    """width D of the embedding that distances are measured in"""
+    """width D of the embedding in which distances are measured"""
     discount: float = limited(0.99, least=0, most=1)
-    """of the futures: the distance is that of the successor measure with this discount"""
+    """discount of the sampled futures: the distance belongs to the successor measure with this discount"""
     energy: Literal["mrn+potential", "mrn", "l2", "cos", "dot"] = "mrn+potential"
     objective: Literal["symmetric", "forward", "backward"] = "symmetric"
     aggregate: Literal["min", "quantile10", "knn10", "knn10avg"] = "min"
     symmetric: bool = False
     """drop MRN's asymmetric half"""
     ending: Literal["last", "next"] = "last"
-    """what an episode's last step is scored by: its own last observation, or the next episode's first"""
+    """which observation scores an episode's last step: its own last one, or the next episode's first"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> DistanceNet:
@@ -93,7 +94,7 @@ class ETD(LearnedBonus):
         logits = -self.distance(x, y)
         if self.energy == "mrn+potential":
             logits += net.potential(jnp.split(features, 2)[1])
-        # Grids repeat states, so several futures may fit equally well: right is what no other future beats.
+        # Grids repeat states, so several futures may fit equally well: a prediction is right if no other beats it.
         accuracy = (jnp.diagonal(logits) >= logits.max(1)).mean()
         return energies.LOSSES[self.objective](logits), {"accuracy": accuracy}
 

@@ -11,7 +11,8 @@ from etd.core.types import Array, Key
 
 
 def steps_left(done: Array) -> Array:
-    """How many successors of step t the rollout holds within t's episode, its own included: [T, N] in 1..T."""
+    """How many next observations from step t on belong to t's episode in this rollout, its own included: [T, N] in
+    1..T."""
     steps = done.shape[0]
     time = jnp.arange(steps)[:, None]
     last = jax.lax.cummin(jnp.where(done, time, steps - 1), 0, reverse=True)
@@ -19,7 +20,7 @@ def steps_left(done: Array) -> Array:
 
 
 def truncated_geometric(key: Key, limit: Array, discount: float) -> Array:
-    """k on {1 .. limit} with P(k) = (1 - g) g^(k-1) / (1 - g^limit), by inverting its distribution function."""
+    """k on {1 .. limit} with P(k) = (1 - g) g^(k-1) / (1 - g^limit), by inverting the distribution function."""
     u = jax.random.uniform(key, limit.shape)
     if discount == 0.0:
         return jnp.ones_like(limit)
@@ -32,17 +33,17 @@ def truncated_geometric(key: Key, limit: Array, discount: float) -> Array:
 
 
 def sample(key: Key, done: Array, discount: float) -> Array:
-    """For every step how many steps k >= 1 its future lies ahead: [T, N].
+    """For every step, how many steps k >= 1 ahead its future is: [T, N].
 
-    k is geometric, renormalised on what is left of the episode in this rollout, so a pair never crosses an episode's
-    end. The true last observation of an episode is a possible future; the authors' code cannot sample it, although it
-    is scored.
+    k is geometric, truncated to what is left of the episode in this rollout, so a pair never crosses an episode's end.
+    The true last observation of an episode is a possible future; the authors' code cannot sample it, although it is
+    scored.
     """
     return truncated_geometric(key, steps_left(done), discount)
 
 
 def pick(next_obs: Array, ahead: Array) -> Array:
-    """The observation ``ahead`` [T, N] >= 1 steps after each step's: rows of ``next_obs`` [T, N, ...]."""
+    """The observation ``ahead`` [T, N] >= 1 steps after each step's own: rows of ``next_obs`` [T, N, ...]."""
     steps, num_envs = ahead.shape
     index = (jnp.arange(steps)[:, None] + ahead - 1) * num_envs + jnp.arange(num_envs)
     rows = next_obs.reshape(steps * num_envs, -1)[index.reshape(-1)]

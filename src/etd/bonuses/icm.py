@@ -1,10 +1,10 @@
-"""Intrinsic curiosity module (Pathak et al., 2017): pays for steps whose outcome the model did not foresee.
+"""Intrinsic curiosity module (Pathak et al., 2017): rewards steps whose outcome the model did not predict.
 
     b = 1/2 || h(phi(s_t), a_t) - phi(s_{t+1}) ||^2
 
-with phi learned by telling the action from both ends of a step, so that it holds what the agent can influence. The
-loss is 0.8 of the inverse model's plus 0.2 of the forward model's; the latter also moves the embedding it foretells.
-With a ``cell`` phi is recurrent, in bonus and losses.
+with phi learned by predicting the action from both ends of a step, so it captures what the agent can influence. The
+loss is 0.8 of the inverse model's plus 0.2 of the forward model's; the latter also trains the embedding it predicts.
+With a ``cell``, phi is recurrent, in the bonus and the losses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from etd.nets.model import create
 
 @dataclass(frozen=True)
 class ICM(RecurrentBonus):
-    """Global: nothing is forgotten at an episode's end but a cell's state."""
+    """Global: only a cell's state is reset at an episode's end."""
 
     forward: float = limited(0.2, least=0)
     """the forward model's share of the loss"""

@@ -1,9 +1,9 @@
-"""ETD's aggregate on the embedding of an inverse model: an ablation of the representation.
+"""ETD's aggregate on the embedding of an inverse model: a representation ablation.
 
     b(s_{t+1}) = min_{k <= t} || phi(s_k) - phi(s_{t+1}) ||
 
-over the states of this episode, where phi is trained to tell the action from both ends of a step. With a ``cell`` the
-action is told from recurrent embeddings; what is compared is the trunk's, as in the authors' code.
+over the states of this episode, where phi is trained to predict the action from both ends of a step. With a ``cell``,
+the action is predicted from recurrent embeddings; the bonus still compares the trunk's, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from etd.nets.model import create
 
 @dataclass(frozen=True)
 class Inverse(RecurrentBonus):
-    """Episodic; the memory keeps embeddings as they were when seen, like ETD's."""
+    """Episodic; like ETD's, the memory keeps embeddings as computed when the state was seen."""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         def build() -> InverseNet:

@@ -1,9 +1,9 @@
 """Episodic memory: what an environment has seen since its episode began.
 
-The rule, step by step: if the memory is empty, store the present observation; compare the next one with everything
-stored; store it; empty the memory if the episode ended. Since storing never depends on the comparison, a whole rollout
-follows in one pass: the entries of step t are the carried ones, if its episode came over from the last rollout, and the
-rollout's own observations j <= t of the same episode.
+At each step: if the memory is empty, store the current observation; compare the next one with everything stored; store
+it; clear the memory if the episode ended. Since storing never depends on the comparison, a whole rollout is processed
+in one pass: the entries at step t are the carried ones, if its episode began before this rollout, and the rollout's own
+observations j <= t of the same episode.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Memory(NamedTuple):
     values: Array
     """[N, L, D]"""
     filled: Array
-    """[N] int32: how many"""
+    """[N] int32: number of entries"""
 
 
 def empty(num_envs: int, capacity: int, size: int, dtype: DTypeLike = jnp.float32) -> Memory:
@@ -41,12 +41,12 @@ def recall(
     compare: Callable[[Array, Array, Array], Array],
     encode: Callable[[Array], Array] = lambda entries: entries,
 ) -> tuple[Memory, Array]:
-    """Compare every successor with all that its episode saw before: the memory after the rollout, and [T, N].
+    """Compare every next observation with all that its episode saw before: the memory after the rollout, and [T, N].
 
-    ``present`` and ``after`` [T, N, D] are the entries of each step's observation and of its successor. ``encode``
-    maps entries [..., D] to what is compared; ``compare`` maps past [A, ...], new [B, ...] and which of the past are
-    stored [A, B] to [B], or to [B, K] for K numbers each. Time goes in blocks, so that the [T, L+T] table of
-    comparisons never exists whole.
+    ``present`` and ``after`` [T, N, D] are the entries of each step's observation and of its next one. ``encode`` maps
+    entries [..., D] to what is compared; ``compare`` maps past [A, ...], new [B, ...] and a mask of stored entries
+    [A, B] to [B], or to [B, K] for K numbers each. Time is processed in blocks to avoid the full [T, L+T] table of
+    comparisons.
     """
     past = encode(candidates(memory, present))
 
@@ -68,7 +68,7 @@ def occupancy(memory: Memory) -> Array:
 
 
 def candidates(memory: Memory, present: Array) -> Array:
-    """All that a step of this rollout may be compared with: [N, L+T, D] from ``present`` [T, N, D]."""
+    """All entries that a step of this rollout may be compared with: [N, L+T, D] from ``present`` [T, N, D]."""
     return jnp.concatenate([memory.values, present.swapaxes(0, 1)], 1)
 
 
@@ -84,12 +84,12 @@ def stored(memory: Memory, done: Array) -> Array:
 
 
 def remember(memory: Memory, present: Array, last: Array, done: Array) -> Memory:
-    """The memory after the rollout; ``present`` [T, N, D], ``last`` [N, D] the final successor."""
+    """The memory after the rollout; ``present`` [T, N, D], ``last`` [N, D] the final next observation."""
     steps, capacity = done.shape[0], memory.values.shape[1]
     episode = _episode(done)
     ongoing = episode[-1]
     rows = jnp.concatenate([present, last[None]]).swapaxes(0, 1)
-    # Slot k holds the carried entry k, then the rollout's rows from the first one that is not in memory yet.
+    # Slots hold the carried entries, then the rollout's rows from the first one that is not yet in memory.
     keep = jnp.where(ongoing == 0, memory.filled, 0)
     first = jnp.where(ongoing == 0, (memory.filled > 0).astype(jnp.int32), (episode < ongoing).sum(0))
     slot = jnp.arange(capacity)
@@ -101,11 +101,11 @@ def remember(memory: Memory, present: Array, last: Array, done: Array) -> Memory
 
 
 def _episode(done: Array) -> Array:
-    """[T, N] number of the episode that each step belongs to, counted within the rollout."""
+    """[T, N] number of each step's episode, counted within the rollout."""
     ended = jnp.cumsum(done, 0)
     return ended - done
 
 
 def _fresh(memory: Memory, steps: int) -> Array:
-    """[N, T] False for row 0 where it is already the carried memory's last entry."""
+    """[N, T] False for row 0 if it is already the carried memory's last entry."""
     return ~((jnp.arange(steps) == 0) & (memory.filled > 0)[:, None])

@@ -1,9 +1,9 @@
-"""Sums and products of bonuses, such as ``etd + 0.5*rnd`` or ``count*rnd``, so that episodic and global terms combine.
+"""Sums and products of bonuses, such as ``etd + 0.5*rnd`` or ``count*rnd``, to combine episodic and global terms.
 
     b = sum_i w_i prod_j b_ij
 
-on the bonuses as their files define them, before any standardising; `etd check` tells how large each is. Every part
-keeps its own state and learns as it would alone.
+on the raw bonuses, before standardising; `etd check` reports how large each is. Every part keeps its own state and
+learns as it would alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from etd.core.types import EnvSpec, Key, Metrics, PyTree, Rollout
 
 @dataclass(frozen=True)
 class Term:
-    """weight times the product of its factors."""
+    """The weight times the product of the factors."""
 
     weight: float
     factors: tuple[Bonus, ...]
@@ -36,7 +36,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Mixture(Bonus):
-    """The sum of its terms. States of the parts stand side by side in tuples."""
+    """The sum of its terms. The parts' states are stored in tuples."""
 
     terms: tuple[Term, ...] = limited((), least=1)
 
@@ -93,11 +93,11 @@ def _apart(state: BonusState) -> list[BonusState]:
 
 
 def parse(text: str, make: Callable[[str], Bonus]) -> Bonus:
-    """The bonus that an expression of names, numbers, ``+``, ``-`` and ``*`` describes; ``make`` turns names into
-    bonuses. A single name is that bonus itself."""
+    """The bonus described by an expression of names, numbers, ``+``, ``-`` and ``*``; ``make`` turns names into
+    bonuses. A single name gives that bonus itself."""
     if plugins.is_name(text.strip()):
         return make(text.strip())
-    outside = re.findall(r"[^\W\d][\w.]*:[\w.]+", text)  # module:Class, which Python's grammar does not know
+    outside = re.findall(r"[^\W\d][\w.]*:[\w.]+", text)  # module:Class, which is not valid Python
     plain = text.strip()
     for index, name in enumerate(outside):
         plain = plain.replace(name, f"outside_{index}", 1)
@@ -113,7 +113,7 @@ def parse(text: str, make: Callable[[str], Bonus]) -> Bonus:
         return lookup(tree.id)
     terms = tuple(Term(weight, tuple(map(lookup, names))) for weight, names in _expand(tree, text))
     if not all(term.factors for term in terms):
-        raise UserError(f"{text!r} has a term without a bonus; a constant reward for every step explores nothing.")
+        raise UserError(f"{text!r} has a term without a bonus; a constant reward does not explore. Remove it.")
     return Mixture(terms)
 
 

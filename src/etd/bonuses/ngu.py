@@ -1,12 +1,12 @@
-"""NGU, never give up (Badia et al., 2020): episodic novelty by near neighbours, times lifelong novelty by RND.
+"""NGU, never give up (Badia et al., 2020): episodic novelty by nearest neighbours, times lifelong novelty by RND.
 
     b = 1 / (sqrt(sum_{i in nearest k} K(phi(s_{t+1}), phi_i)) + c) * clip(1 + (e(s_t) - mean e) / std e, 1, 5)
 
     K(x, y) = eps / (max(|x - y|^2 / d^2 - xi, 0) + eps)
 
-where d^2 is a running mean of the neighbours' squared distances and the first factor is 0 where the sum's root exceeds
-8. phi is the embedding of an inverse model; e, RND's error, reads the policy's embedding. Departures from the authors'
-code: the neighbours are the nearest, not the oldest; d^2 is free of its start at zero. With a ``cell`` phi is
+where d^2 is a running mean of the neighbours' squared distances and the first factor is 0 if the sum's root exceeds 8.
+phi is the embedding of an inverse model; e, RND's error, reads the policy's embedding. Differences from the authors'
+code: the neighbours are the nearest, not the oldest; d^2 is corrected for its start at zero. With a ``cell``, phi is
 recurrent.
 """
 
@@ -43,13 +43,13 @@ class NGUNet(nnx.Module):
 
 
 class Scale(NamedTuple):
-    """What novelty is measured against; global to the run."""
+    """The statistics that novelty is relative to; global to the run."""
 
     errors: RunningMoments
     distance: Array
     """[] decayed sum of the neighbours' mean squared distances"""
     weight: Array
-    """[] and of ones, so that distance / weight is their mean"""
+    """[] the same sum of ones, so distance / weight is their mean"""
 
 
 class NGUExample(NamedTuple):
@@ -57,24 +57,24 @@ class NGUExample(NamedTuple):
 
     move: Move
     seen: Array
-    """what the distilled network reads of the present state"""
+    """the distilled network's input for the current state"""
 
 
 @dataclass(frozen=True)
 class NGU(RecurrentBonus):
-    """The paper gives no hyperparameters of NGU; these are of the authors' code."""
+    """The paper gives no hyperparameters for NGU; these are from the authors' code."""
 
     source: Source = "policy"
-    """whose embedding of observations the networks read"""
+    """the networks read the policy's embedding, or have their own trunks"""
     neighbours: int = limited(10, above=0)
     kernel: float = limited(1e-4, above=0)
     """eps"""
     cluster: float = 0.008
-    """xi: nearer than this many mean distances is no distance"""
+    """xi: squared distances below this multiple of the mean count as zero"""
     constant: float = 1e-3
     """c"""
     limit: float = 8.0
-    """above it, too many neighbours are too near to pay at all"""
+    """no bonus if the similarity is above this"""
     clip: float = limited(5.0, above=0)
     momentum: float = limited(0.997, least=0, below=1)
     """of the mean squared distance, per step"""
@@ -127,7 +127,7 @@ class NGU(RecurrentBonus):
         return jnp.where(similarity > self.limit, 0, 1 / similarity)
 
     def _follow(self, scale: Scale, distance: Array) -> tuple[Scale, Array]:
-        """The scale after the rollout, and the mean squared distance after each step, that one's included: [T]."""
+        """The scale after the rollout, and the mean squared distance after each step (that step included): [T]."""
         found = jnp.isfinite(distance)
         mean = (jnp.where(found, distance, 0).sum(-1) / found.sum(-1)).mean(1)
 

@@ -12,7 +12,7 @@ from etd.core.types import EnvSpec, Key, Rollout
 
 @dataclass(frozen=True)
 class NoBonus(Bonus):
-    """b = 0: only the environment's own reward counts."""
+    """b = 0: only the environment's reward counts."""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         return BonusState()

@@ -1,9 +1,10 @@
-"""NovelD (Zhang et al., 2021): pays at the border between what is known and what is new, once per episode.
+"""NovelD (Zhang et al., 2021): rewards crossing from familiar to novel states, once per episode.
 
     b = max(e(s_{t+1}) - alpha e(s_t), beta) 1[N_e(s_{t+1}) = 1]
 
-where e is RND's prediction error. The paper's table of methods omits alpha, its hyperparameters and code have it. The
-last step of an episode pays nothing if e reads the policy's embedding, which does not exist for a final observation.
+where e is RND's prediction error. The table of methods in ETD's paper omits alpha; its hyperparameters and code have
+it. An episode's last step gets no bonus if e reads the policy's embedding, which does not exist for a final
+observation.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 
 @dataclass(frozen=True)
 class NovelD(RND):
-    """RND's model, read at both ends of a step."""
+    """RND's model, applied at both ends of a step."""
 
     fraction: float = limited(0.5, least=0)
-    """alpha: how much of the present state's novelty is taken off"""
+    """alpha: how much of the current state's novelty is subtracted"""
     floor: float = 0.0
-    """beta: the least difference"""
+    """beta: the minimum difference"""
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         return super().init(key, spec, num_envs)._replace(memory=visits.empty(num_envs, spec.max_steps))

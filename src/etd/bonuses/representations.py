@@ -1,13 +1,12 @@
-"""What learned bonuses share: embeddings of whole rollouts, recurrent or not, and models of which action leads from
-state to state.
+"""What learned bonuses share: embeddings of whole rollouts, recurrent or not, and inverse and forward dynamics models.
 
-A recurrent model's embedding of s_t is its cell's output there, that of s_{t+1} the output one step on:
+A recurrent model's embedding of s_t is its cell's output there, and that of s_{t+1} is the output one step later:
 
     z_t, h_t = cell(phi(s_t), h_{t-1})      z_{t+1}, _ = cell(phi(s_{t+1}), h_t)
 
-where s_{t+1} is the true successor, also where the episode ends, and h is zero before an episode's first state. It goes
-on from rollout to rollout; training recomputes both steps from h_{t-1} as it was when the rollout was scored. In the
-authors' code the state that ICM stores stays zero and NGU's lags a step behind; here all store the one before s_t.
+where s_{t+1} is the true next state, even where the episode ends, and h is zero before an episode's first state. It
+carries over from rollout to rollout; training recomputes both steps from h_{t-1} as it was when the rollout was scored.
+In the authors' code, ICM's stored state stays zero and NGU's lags one step behind; here all store the one before s_t.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ Rows = TypeVar("Rows")
 
 
 class Move(NamedTuple):
-    """A step with its true successor, also where an episode ends; leading axis T*N or B."""
+    """A step with its true next observation, even where an episode ends; leading axis T*N or B."""
 
     obs: Array
     action: Array
     next_obs: Array
     hidden: PyTree = ()
-    """[..., H] the model's recurrent state before ``obs``; a model without a cell needs none"""
+    """[..., H] the model's recurrent state before ``obs``; empty for a model without a cell"""
 
 
 def moves(rollout: Rollout, hidden: PyTree = ()) -> Move:
@@ -46,39 +45,39 @@ def moves(rollout: Rollout, hidden: PyTree = ()) -> Move:
 
 
 def flat(rows: Rows) -> Rows:
-    """Leaves [T, N, ...] as [T*N, ...]; the last axis may be of width 0."""
+    """Leaves [T, N, ...] as [T*N, ...]; the last axis may have width 0."""
     return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), rows)
 
 
 def embed(net: Callable[[Array], Array], rows: Array) -> Array:
-    """``net`` of [T, N, ...] rows: [T, N, ...]."""
+    """``net`` applied to rows [T, N, ...]: [T, N, ...]."""
     return net(rows.reshape(-1, *rows.shape[2:])).reshape(*rows.shape[:2], -1)
 
 
 class Path(NamedTuple):
-    """What an environment remembers where the model has a recurrent state."""
+    """The memory of a bonus whose model has a recurrent state."""
 
     seen: PyTree
-    """what the bonus itself keeps of the episode"""
+    """the bonus's own episodic memory"""
     hidden: Array
     """[N, H] the model's recurrent state before the next observation"""
 
 
 class Unrolled(NamedTuple):
-    """A cell's way through a rollout."""
+    """A cell unrolled over a rollout."""
 
     output: Array
     """[T, N, F] for each observation"""
     before: Array
     """[T, N, H] recurrent states before each observation"""
     following: Array
-    """[T, N, H] and after it, also where an episode ends"""
+    """[T, N, H] recurrent states after each observation, even where an episode ends"""
     last: Array
-    """[N, H] before the next rollout's first observation"""
+    """[N, H] recurrent state before the next rollout's first observation"""
 
 
 def unroll(cell: nnx.Module, phi: Array, hidden: Array, done: Array) -> Unrolled:
-    """Lead ``cell`` from ``hidden`` [N, H] through embeddings [T, N, F]; every episode starts from zero."""
+    """Unroll ``cell`` from ``hidden`` [N, H] over embeddings [T, N, F]; every episode starts from zero."""
     if not hidden.shape[-1]:  # no state: all steps at once
         nothing = jnp.zeros((*done.shape, 0))
         return Unrolled(outputs(cell, phi, nothing), nothing, nothing, hidden)
@@ -93,24 +92,24 @@ def unroll(cell: nnx.Module, phi: Array, hidden: Array, done: Array) -> Unrolled
 
 
 def outputs(cell: nnx.Module, phi: Array, hidden: Array) -> Array:
-    """The cell's output [T, N, F] one step on from each of ``hidden`` [T, N, H]."""
+    """The cell's output [T, N, F] after one step from each of ``hidden`` [T, N, H]."""
     output, _ = cell(*flat((phi, hidden)))
     return output.reshape(*phi.shape[:2], -1)
 
 
 @dataclass(frozen=True)
 class RecurrentBonus(LearnedBonus):
-    """A bonus whose model may have a recurrent state, which stands in its memory beside what the bonus keeps."""
+    """A bonus whose model may have a recurrent state, stored with the bonus's own memory."""
 
     cell: Cell = field(default_factory=NoCell)
-    """what the model remembers from step to step"""
+    """the model's memory from step to step"""
 
     def unfold(self, memory: PyTree, num_envs: int) -> Path:
-        """A state's memory with the recurrent states [N, H] in it."""
+        """A state's memory as a Path, with recurrent states [N, H]."""
         return memory if self.cell.width(self.features) else Path(memory, jnp.zeros((num_envs, 0)))
 
     def fold(self, path: Path) -> PyTree:
-        """The inverse of ``unfold``: without a recurrent state, what the bonus keeps is all there is."""
+        """The inverse of ``unfold``: without a recurrent state, only the bonus's own memory is stored."""
         return path if self.cell.width(self.features) else path.seen
 
     def first(self, seen: PyTree, num_envs: int) -> PyTree:
@@ -119,7 +118,7 @@ class RecurrentBonus(LearnedBonus):
 
 
 def width(space: Discrete | Box) -> int:
-    """How many numbers describe an action."""
+    """Width of an action as a network's input."""
     return space.n if isinstance(space, Discrete) else space.size
 
 
@@ -129,7 +128,7 @@ def describe(action: Array, space: Discrete | Box) -> Array:
 
 
 class InverseNet(nnx.Module):
-    """An embedding of observations, trained so that the action can be told from two successive ones."""
+    """An embedding of observations, trained by predicting the action between two consecutive ones."""
 
     def __init__(self, spec: EnvSpec, trunk: Trunk, cell: Cell, features: int, latent: int, norm: NormKind) -> None:
         self.space = spec.action
@@ -139,14 +138,14 @@ class InverseNet(nnx.Module):
         self.guess = Linear(latent, width(spec.action))
 
     def pair(self, batch: Move) -> tuple[Array, Array]:
-        """Embeddings [B, F] of both ends, by one pass of the trunk and two steps of the cell."""
+        """Embeddings [B, F] of both ends of a step, by one pass of the trunk and two steps of the cell."""
         present, after = jnp.split(self.trunk(jnp.concatenate([batch.obs, batch.next_obs])), 2)
         present, hidden = self.cell(present, batch.hidden)
         after, _ = self.cell(after, hidden)
         return present, after
 
     def inverse_loss(self, present: Array, after: Array, action: Array) -> tuple[Array, Metrics]:
-        """Cross-entropy of the action taken; for real-valued actions the squared error, summed over coordinates."""
+        """Cross-entropy of the action taken; for real-valued actions the squared error, summed over entries."""
         guess = self.guess(self.hidden(jnp.concatenate([present, after], -1)))
         if isinstance(self.space, Box):
             return jnp.square(guess - action).sum(-1).mean(), {}
@@ -155,7 +154,7 @@ class InverseNet(nnx.Module):
 
 
 class DynamicsNet(InverseNet):
-    """Also foretells the next embedding from the present one and the action."""
+    """Also predicts the next embedding from the current one and the action."""
 
     def __init__(self, spec: EnvSpec, trunk: Trunk, cell: Cell, features: int, latent: int, norm: NormKind) -> None:
         super().__init__(spec, trunk, cell, features, latent, norm)

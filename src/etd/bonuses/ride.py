@@ -1,10 +1,10 @@
-"""RIDE (Raileanu and Rocktaeschel, 2020): pays for steps that change the state much, less where it is seen often.
+"""RIDE (Raileanu and Rocktaeschel, 2020): rewards steps that change the state a lot, less for states seen often.
 
     b = || phi(s_{t+1}) - phi(s_t) ||_2 / sqrt(N_e(s_{t+1}))
 
-with phi learned like ICM's, its losses weighted as in RIDE's code: 10 for the forward model's error, a norm there, and
-0.1 for the inverse model's. The count is of the successor, as in RIDE's paper and code; the table of methods in ETD's
-paper counts s_t. No experiment of that paper runs RIDE.
+with phi learned as in ICM, but with the loss weights of RIDE's code: 10 for the forward model's error (there a norm)
+and 0.1 for the inverse model's. The next state is counted, as in RIDE's paper and code; the table of methods in ETD's
+paper counts s_t. No experiment in that paper runs RIDE.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from etd.nets.model import create
 
 @dataclass(frozen=True)
 class RIDE(LearnedBonus):
-    """Episodic by its count, global by its embedding."""
+    """The count is episodic, the embedding global."""
 
     forward: float = limited(10.0, least=0)
     """weight of the forward model's error"""
@@ -57,5 +57,5 @@ class RIDE(LearnedBonus):
 
 
 def _norm(x: Array, floor: float = 0.0) -> Array:
-    """Euclidean norm; a ``floor`` under the root keeps the gradient finite at zero."""
+    """Euclidean norm; ``floor`` under the root keeps the gradient finite at zero."""
     return jnp.sqrt(jnp.square(x).sum(-1) + floor)

@@ -2,10 +2,9 @@
 
     b(s_t) = mean_k (f_k(s_t) - g_k(s_t))^2
 
-where g is a fixed random network and f learns to predict it: seldom seen states are predicted badly. As in the paper's
-experiments both read the policy's embedding of the present observation; with ``source = own`` each has a trunk of
-its own, as in RND's paper. Where the authors' code has BatchNorm in both, which lets the fixed network drift, there is
-LayerNorm here.
+where g is a fixed random network and f learns to predict it: rarely seen states are predicted badly. As in the paper's
+experiments, both read the policy's embedding of the current observation; with ``source = own`` each has its own trunk,
+as in RND's paper. The authors' code uses BatchNorm in both, which lets the fixed network drift; here it is LayerNorm.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ Source = Literal["policy", "own"]
 
 
 class Seen(NamedTuple):
-    """What the networks read of every step: [T, N, F] policy embeddings or [T, N, ...] observations."""
+    """The networks' inputs for every step: [T, N, F] policy embeddings or [T, N, ...] observations."""
 
     present: Array
     after: Array
     known: Array
-    """[T, N] bool: False where ``after`` is not the successor, because the policy never sees an episode's end"""
+    """[T, N] bool: False if ``after`` is not the next observation, because the policy never sees an episode's last"""
 
 
 def seen(rollout: Rollout, source: Source) -> Seen:
@@ -62,17 +61,17 @@ class Distillation(nnx.Module):
             x = layer(x)
         for layer in self.learned:
             y = layer(y)
-        # No gradient, no change: Adam leaves a weight alone whose gradient has always been zero.
+        # Without gradients g stays fixed: Adam does not change a weight whose gradient has always been zero.
         target = jax.lax.stop_gradient(self.fixed_norm(x))
         return jnp.square(self.norm(y) - target).mean(-1)
 
 
 @dataclass(frozen=True)
 class RND(LearnedBonus):
-    """Global: nothing is forgotten at an episode's end."""
+    """Global: nothing is reset at an episode's end."""
 
     source: Source = "policy"
-    """whose embedding of observations the networks read"""
+    """the networks read the policy's embedding, or have their own trunks"""
 
     @property
     def needs(self) -> frozenset[str]:

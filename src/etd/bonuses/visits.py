@@ -1,7 +1,7 @@
-"""How often was this observation seen this episode? Counted exactly, by comparing 64-bit codes.
+"""Episodic visit counts: how often each observation was seen this episode, by comparing 64-bit hashes.
 
-Two different observations share a code with a probability of about 2^-64: among the 2560 states of a long episode
-once in 10^13 episodes.
+Two different observations collide with a probability of about 2^-64: among the 2560 states of a long episode, once in
+10^13 episodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def empty(num_envs: int, max_steps: int) -> Memory:
 
 
 def count(seen: Memory, rollout: Rollout) -> tuple[Memory, Array]:
-    """N_e(o_{t+1}) [T, N] for every successor, itself included; 1 means first seen."""
+    """N_e(o_{t+1}) [T, N] for every next observation, itself included; 1 means seen for the first time."""
 
     def equal(past: Array, new: Array, stored: Array) -> Array:
         same = (past[:, None] == new).all(-1) & stored
@@ -29,7 +29,7 @@ def count(seen: Memory, rollout: Rollout) -> tuple[Memory, Array]:
 
 
 def code(obs: Array) -> Array:
-    """Two words for each observation: [T, N, ...] to uint32 [T, N, 2]. Every bit of it counts, noise included."""
+    """A hash of two words per observation: [T, N, ...] to uint32 [T, N, 2]. Every bit matters, noise included."""
     words = bits(obs).reshape(*obs.shape[:2], -1)
     place = jnp.arange(words.shape[-1], dtype=jnp.uint32)
     halves = [scramble(words ^ scramble(2 * place + half)).sum(-1) for half in range(2)]

@@ -1,4 +1,4 @@
-"""The command line: ``etd COMMAND``. Each command is a function; tyro makes options of its parameters."""
+"""The command line: ``etd COMMAND``. Each command is a function; tyro turns its parameters into options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMANDS: dict[str, Any] = {
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run a command; a user's mistake becomes a sentence and exit status 2."""
+    """Run a command; a UserError is printed as one sentence, with exit status 2."""
     words = list(sys.argv[1:] if args is None else args)
     commands, prog = COMMANDS, "etd"
     if words[:1] == ["bench"]:

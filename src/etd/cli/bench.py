@@ -15,7 +15,7 @@ from etd.cli.options import Import, OptionalPath, Set
 
 
 def bench() -> None:
-    """Speed here, or MiniGrid against Farama's: etd bench training | env | bonus | host | parity."""
+    """Measure speed, or compare MiniGrid with Farama's: etd bench training | env | bonus | host | parity."""
 
 
 def training(
@@ -28,7 +28,7 @@ def training(
     set_: Set = (),
     import_: Import = (),
 ) -> None:
-    """Compile time, steps per second and the parts that make them up.
+    """Compile time, and steps per second with a breakdown.
 
     For example:
 
@@ -36,14 +36,14 @@ def training(
         etd bench training runs/DoorKey-8x8-v0-etd
 
     Args:
-        run: a run's directory, in place of env and bonus.
+        run: a run's directory, instead of env and bonus.
         env: an id from `etd list environments`, or module:Class.
         bonus: a name from `etd list bonuses`, or module:Class.
         seeds: how many agents to train together.
-        repeats: iterations to time; the median counts.
-        out: where the numbers go, as JSON.
+        repeats: iterations to time; the median is reported.
+        out: JSON file for the numbers.
         set_: override fields, as in `etd train`.
-        import_: modules of your own to import first.
+        import_: your own modules to import first.
     """
     from etd.core import plugins
     from etd.lab.bench import training
@@ -63,7 +63,7 @@ def training(
 
 
 def env(env: str = "MiniGrid-DoorKey-8x8-v0", out: Path = Path("bench-env.json")) -> None:
-    """Steps per second of an environment on the device at many batch sizes, and a plot.
+    """Steps per second of a device environment at many batch sizes, with a plot.
 
     For example:
 
@@ -71,7 +71,7 @@ def env(env: str = "MiniGrid-DoorKey-8x8-v0", out: Path = Path("bench-env.json")
 
     Args:
         env: an id from `etd list environments`, or module:Class.
-        out: where the numbers go, as JSON; the plot lies beside it.
+        out: JSON file for the numbers; the plot is saved next to it.
     """
     from etd.lab.bench import training
 
@@ -84,7 +84,7 @@ def bonus(
     repeats: int = 3,
     out: Path = Path("bench-bonus.json"),
 ) -> None:
-    """What every bonus costs beside plain PPO.
+    """The cost of every bonus compared with plain PPO.
 
     For example:
 
@@ -93,8 +93,8 @@ def bonus(
     Args:
         env: an id from `etd list environments`, or module:Class.
         seeds: how many agents to train together.
-        repeats: iterations to time; the median counts.
-        out: where the numbers go, as JSON.
+        repeats: iterations to time; the median is reported.
+        out: JSON file for the numbers.
     """
     from etd.bonuses import BONUSES
     from etd.lab.bench import training
@@ -110,19 +110,19 @@ def host(
     set_: Set = (),
     import_: Import = (),
 ) -> None:
-    """Steps per second of environments on the host: one alone, a pool of them, and in training.
+    """Steps per second of host environments: one alone, in a pool, and in training.
 
     For example:
 
         etd bench host --env Crafter-v0 --bonus none
 
     Args:
-        env: an id from `etd list environments`, or module:Class; if not given, one of every family that is installed.
+        env: an id from `etd list environments`, or module:Class; by default, one of every installed family.
         bonus: a name from `etd list bonuses`, or module:Class.
-        repeats: iterations to time; their sum counts.
-        out: where the numbers go, as JSON.
+        repeats: iterations to time; the average is reported.
+        out: JSON file for the numbers.
         set_: override fields, as in `etd train`.
-        import_: modules of your own to import first.
+        import_: your own modules to import first.
     """
     from etd.core import plugins
     from etd.lab.bench import host
@@ -132,7 +132,7 @@ def host(
 
 
 def parity(steps: int = 1_000_000, out: OptionalPath = None) -> None:
-    """Compare MiniGrid with Farama's, step by step over all levels; exit status 1 where they differ.
+    """Compare MiniGrid with Farama's, step by step over all levels; exit status 1 if they differ.
 
     For example:
 
@@ -140,7 +140,7 @@ def parity(steps: int = 1_000_000, out: OptionalPath = None) -> None:
 
     Args:
         steps: how many steps to compare.
-        out: where the numbers go, as JSON; bench-parity.json if not given.
+        out: JSON file for the numbers; default bench-parity.json.
     """
     from etd.lab.bench import training
 

@@ -1,4 +1,4 @@
-"""``etd list`` and ``etd show``: what there is."""
+"""``etd list`` and ``etd show``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etd.cli.options import Import, Set
 
 
 def list_(what: tyro.conf.Positional[str] = "all") -> None:
-    """What there is: families of environments, bonuses, networks; on demand every environment and preset.
+    """List environment families, bonuses and recurrent cells; on request, every environment, preset or figure.
 
     For example:
 
@@ -24,7 +24,7 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
         etd list presets
 
     Args:
-        what: families, environments, bonuses, cells, presets, figures or all; all leaves environments and presets out.
+        what: families, environments, bonuses, cells, presets, figures, or all (families, bonuses and cells).
     """
     from etd.core.errors import unknown
 
@@ -47,14 +47,14 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
         console.print(table)
     if what == "all":
         console.print(
-            "More: etd list environments | presets | figures. One of your own is module:Class, as in\n"
+            "More: etd list environments | presets | figures. Name your own as module:Class, as in\n"
             "etd train --env my_module:PointMaze --bonus my_module:Impact.",
             markup=False,
         )
 
 
 def _families() -> list[tuple[str, ...]]:
-    """Each family, where it lives, some of its ids, and what has to be installed."""
+    """Each family, where it runs, an example id, and what must be installed."""
     from etd.envs import FAMILIES
 
     rows: list[tuple[str, ...]] = []
@@ -67,7 +67,7 @@ def _families() -> list[tuple[str, ...]]:
 
 
 def _environments() -> list[tuple[str, str]]:
-    """Each id, and what there is to say of it; after a family's own, what its prefix opens."""
+    """Each id with what must be installed; after a family's own ids, its prefix."""
     from etd.envs import FAMILIES
 
     rows = []
@@ -116,7 +116,7 @@ def _first_line(kind: type) -> str:
 
 
 def show(preset: tyro.conf.Positional[str], set_: Set = (), import_: Import = ()) -> None:
-    """Every field of a preset, as an experiment would run it.
+    """Print every field of a preset, with overrides applied.
 
     For example:
 
@@ -126,7 +126,7 @@ def show(preset: tyro.conf.Positional[str], set_: Set = (), import_: Import = ()
     Args:
         preset: a name from `etd list presets`.
         set_: override fields, as in `etd train`.
-        import_: modules of your own to import first.
+        import_: your own modules to import first.
     """
     from etd.core import plugins
     from etd.lab.runs.config import check, override, to_dict

@@ -19,7 +19,7 @@ def check(
     set_: Set = (),
     import_: Import = (),
 ) -> None:
-    """Does an environment keep its word, and does a bonus behave in it? A short random run, in plain words.
+    """Check an environment against its spec, and a bonus in it, with a short random run.
 
     The exit status is 1 if something is wrong.
 
@@ -30,12 +30,12 @@ def check(
         etd check runs/PointMaze-Impact --import my_module
 
     Args:
-        run: a run's directory, in place of env and bonus.
+        run: a run's directory, instead of env and bonus.
         env: an id from `etd list environments`, or module:Class.
         bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd".
-        seed: of levels, actions and weights.
+        seed: the seed of levels, actions and weights.
         set_: override fields, as in `etd train`.
-        import_: modules of your own to import first.
+        import_: your own modules to import first.
     """
     from etd.core import plugins
     from etd.lab.check import bonus as bonuses
@@ -61,5 +61,5 @@ def check(
             console.print(f"  {'[green]ok[/green]   ' if finding.good else '[red]wrong[/red]'}  ", end="")
             console.print(finding.words, markup=False)
         good = good and all(finding.good for finding in findings)
-        if not good:  # a bonus is not to blame for its environment
+        if not good:  # a bonus cannot be judged in a broken environment
             sys.exit(1)

@@ -1,4 +1,4 @@
-"""Many trainings: ``etd compare`` for any bonuses and environments, ``etd reproduce`` for the paper's figures."""
+"""Many runs at once: ``etd compare`` for any bonuses and environments, ``etd reproduce`` for the paper's figures."""
 
 from __future__ import annotations
 
@@ -32,25 +32,26 @@ def compare(
 ) -> None:
     """Train every bonus in every environment with the paper's settings and compare them; exit status 1 if one failed.
 
-    Skips what is done, resumes what was interrupted. For example:
+    Skips finished runs and resumes interrupted ones. For example:
 
         etd compare --env MiniGrid-DoorKey-8x8-v0 --bonus etd --bonus noveld --bonus none
         etd compare --env MiniGrid-DoorKey-8x8-v0 --env MiniGrid-MultiRoom-N6-v0 --bonus etd --bonus "etd + 0.5*rnd"
         etd compare --env MiniGrid-DoorKey-8x8-v0 --bonus etd --bonus my_module:Impact --steps 500_000 --workers 2
 
     Args:
-        env: an id from `etd list environments`, or module:Class; once for each.
-        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; once for each.
+        env: an id from `etd list environments`, or module:Class; may be repeated.
+        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; may be
+            repeated.
         seeds: how many agents to train together.
-        steps: environment steps per seed; the preset's if not given.
-        budget: stop cleanly within so many minutes and say what is left.
-        dry_run: show the plan with estimated times, and train nothing.
-        workers: so many trainings side by side on this device.
+        steps: environment steps per seed; default from the preset.
+        budget: stop cleanly within this many minutes and report what is left.
+        dry_run: show the plan with estimated times, without training.
+        workers: how many runs to train in parallel on this device.
         cluster: "auto" or the address of a Ray cluster to train on.
-        out: the runs' directory, each in OUT/TASK/METHOD; runs/compare if not given.
-        keep: copy records and thinned metrics there, for a repository, and draw there.
-        set_: override fields of every training, as in `etd train`; a bonus's, where it has that field.
-        import_: modules of your own to import first.
+        out: directory of the runs, each in OUT/TASK/METHOD; default runs/compare.
+        keep: directory for copies of records and thinned metrics, small enough for a repository, and the figures.
+        set_: override fields of every run, as in `etd train`; a bonus's field, only for bonuses that have it.
+        import_: your own modules to import first.
     """
     _share_device(workers)
     from etd.core import plugins
@@ -79,7 +80,7 @@ def reproduce(
     set_: Set = (),
     import_: Import = (),
 ) -> None:
-    """Train what a figure of the paper needs and draw it; skips what is done, resumes what was interrupted.
+    """Train what a figure of the paper needs and draw it; skips finished runs and resumes interrupted ones.
 
     For example:
 
@@ -91,19 +92,19 @@ def reproduce(
     Args:
         figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
             craftax, miniworld, dmc, metaworld or halfcheetah.
-        only: train and draw these only, TASK/METHOD with * for any.
-        seeds: how many agents to train together; the paper's 5 if not given.
+        only: train and draw only these, as TASK/METHOD with * as a wildcard.
+        seeds: how many agents to train together; default 5, as in the paper.
         steps: environment steps per seed.
-        budget: stop cleanly within so many minutes and say what is left.
-        dry_run: show the plan with estimated times, and train nothing.
-        quick: small levels and agents, to see that everything works, on two cores in minutes.
-        workers: so many trainings side by side on this device; 1 if not given, or 2 with --quick, for what takes its
-            time there is one compilation after another.
+        budget: stop cleanly within this many minutes and report what is left.
+        dry_run: show the plan with estimated times, without training.
+        quick: small levels and agents, to test that everything works, in minutes on two cores.
+        workers: how many runs to train in parallel on this device; default 1, or 2 with --quick, where compilation
+            dominates.
         cluster: "auto" or the address of a Ray cluster to train on.
-        out: the runs' directory; runs/FIGURE if not given.
-        keep: copy records and thinned metrics there, for a repository, and draw there.
-        set_: override fields of every training, as in `etd train`; a bonus's, where it has that field.
-        import_: modules of your own to import first.
+        out: directory of the runs; default runs/FIGURE.
+        keep: directory for copies of records and thinned metrics, small enough for a repository, and the figures.
+        set_: override fields of every run, as in `etd train`; a bonus's field, only for bonuses that have it.
+        import_: your own modules to import first.
     """
     workers = workers or (2 if quick and not cluster else 1)
     _share_device(workers)
@@ -121,7 +122,7 @@ def reproduce(
 
 
 def _share_device(workers: int) -> None:
-    """Programs side by side must not each reserve most of the device's memory; to be said before JAX wakes up."""
+    """Parallel runs must not each reserve most of the device's memory; set this before JAX is initialised."""
     if workers > 1:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 

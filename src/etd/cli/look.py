@@ -1,4 +1,4 @@
-"""``etd watch``, ``report`` and ``distance``: films, pages, pictures."""
+"""``etd watch``, ``report`` and ``distance``: films, HTML pages, pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def watch(
     distance: Flag = False,
     import_: Import = (),
 ) -> None:
-    """Film an episode with the bonus drawn beside it, as GIF or MP4; needs no display.
+    """Film an episode with the bonus plotted beside it, as GIF or MP4; needs no display.
 
     For example:
 
@@ -28,12 +28,12 @@ def watch(
 
     Args:
         run: the run's directory.
-        out: the film; RUN/episode.gif if not given. A name ending in .mp4 makes an MP4.
-        seed: whose policy; that of the highest final return if not given.
+        out: the film; default RUN/episode.gif. A name ending in .mp4 makes an MP4.
+        seed: the seed whose policy is filmed; by default, the one with the highest final return.
         episodes: how many to play; the first solved one is filmed.
-        greedy: take the likeliest action instead of sampling one.
+        greedy: take the most likely action instead of sampling.
         distance: also draw the learned distance from the agent to every reachable cell (bonus etd).
-        import_: modules of your own that the run uses.
+        import_: your own modules that the run uses.
     """
     from etd.core import plugins
     from etd.lab.film import watch
@@ -44,7 +44,7 @@ def watch(
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: OptionalPath = None, import_: Import = ()) -> None:
-    """One self-contained page over one or more runs, and pictures of their learning curves.
+    """Write a self-contained HTML page about one or more runs, with plots of their learning curves.
 
     For example:
 
@@ -53,8 +53,8 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: OptionalPath = Non
 
     Args:
         runs: the runs' directories; methods that share tasks are compared.
-        out: the page; FIRST_RUN/report.html if not given. PAGE-curves.png and .svg lie beside it.
-        import_: modules of your own that the runs use; a report needs none of them.
+        out: the page; default FIRST_RUN/report.html. PAGE-curves.png and .svg are saved next to it.
+        import_: your own modules that the runs use; not required for a report.
     """
     from etd.core import plugins
     from etd.lab.report import write as pages
@@ -83,7 +83,7 @@ def distance(
     to: Flag = False,
     out: OptionalPath = None,
 ) -> None:
-    """Learn distances from random walks in a maze and hold them against the exact ones: pictures, numbers, a page.
+    """Learn distances from random walks in a maze and compare them with the exact ones: pictures, numbers, a page.
 
     For example:
 
@@ -93,20 +93,20 @@ def distance(
 
     Args:
         study: spiral; noisy (4 energies x 3 losses); hard; one-way; data (spiral with 100, 300, 1000 walks).
-        maze: another maze: Spiral, Interlocked, Hard, HardSmall, OneWay, or a file with a drawing.
-        walks: how many; data has its own.
-        length: steps of a walk.
-        discount: of the futures and of the exact distance.
-        energy: ETD's: cos, l2, mrn or mrn+potential.
-        loss: ETD's: forward, backward or symmetric.
-        seeds: how many to repeat everything with.
-        seed: the first.
-        steps: of training; 600 if not given, 300 of noisy and hard.
+        maze: another maze: Spiral, Interlocked, Hard, HardSmall, OneWay, or a text file with a drawing.
+        walks: number of random walks; ignored by the data study.
+        length: steps per walk.
+        discount: discount of the futures and of the exact distance.
+        energy: ETD's energy: cos, l2, mrn or mrn+potential.
+        loss: ETD's loss: forward, backward or symmetric.
+        seeds: number of seeds.
+        seed: the first seed.
+        steps: training steps; default 600, or 300 for noisy and hard.
         noise: walls of random colours.
-        start: row and column where walks start, from 0; anywhere if not given.
-        red: row and column of the square that is drawn from; the first free cell if not given.
-        to: draw and score distances to the red square, as the authors' code does.
-        out: directory of the files; runs/distance if not given.
+        start: row and column where walks start, from 0; by default anywhere.
+        red: row and column of the red square, from which distances are drawn; by default the first free cell.
+        to: draw and score distances to the red square instead, as in the authors' code.
+        out: directory of the files; default runs/distance.
     """
     from etd.lab.mazes import studies
 

@@ -1,4 +1,4 @@
-"""The types of options that several commands share."""
+"""Types of options shared by several commands."""
 
 from __future__ import annotations
 

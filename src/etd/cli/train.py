@@ -25,7 +25,7 @@ def train(
     set_: Set = (),
     import_: Import = (),
 ) -> None:
-    """Train agents; without a preset, with the paper's settings for this environment and bonus.
+    """Train agents, by default with the paper's settings for the environment and bonus.
 
     For example:
 
@@ -36,19 +36,18 @@ def train(
 
     Args:
         env: an id from `etd list environments`, or module:Class.
-        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; etd if not
-            given.
-        preset: a name from `etd list presets`, in place of env and bonus.
+        bonus: a name from `etd list bonuses`, module:Class, or a sum or product such as "etd + 0.5*rnd"; default etd.
+        preset: a name from `etd list presets`, instead of env and bonus.
         steps: environment steps per seed.
         seeds: how many agents to train together.
         seed: the first agent's seed.
-        out: the run's directory; runs/ENV-BONUS if not given.
-        overwrite: replace a run that is there already.
+        out: the run's directory; default runs/ENV-BONUS.
+        overwrite: replace an existing run.
         until: stop once every seed's mean return over 100 episodes is this high.
         log: also log to tensorboard or wandb.
         set_: override fields, see `etd show`; a part (ppo, mix, ppo.trunk, ppo.cell, bonus.trunk) by name or
             module:Class.
-        import_: modules of your own to import first, such as one that registers Gymnasium environments.
+        import_: your own modules to import first, such as one that registers Gymnasium environments.
     """
     from etd.core import plugins
     from etd.core.errors import UserError
@@ -58,7 +57,7 @@ def train(
 
     plugins.trust(import_)
     if preset and bonus:
-        raise UserError("A preset has its bonus. Give --preset or --bonus, not both.")
+        raise UserError("A preset already has a bonus. Give --preset or --bonus, not both.")
     if preset:
         experiment = presets.find(preset)
         experiment = assign(experiment, "env", env) if env is not None else experiment
@@ -79,7 +78,7 @@ def resume(
     log: Log = (),
     import_: Import = (),
 ) -> None:
-    """Continue a run exactly where its last checkpoint stands.
+    """Continue a run exactly from its last checkpoint.
 
     For example:
 
@@ -88,10 +87,10 @@ def resume(
 
     Args:
         run: the run's directory.
-        steps: a new end, in environment steps per seed.
+        steps: a new total of environment steps per seed.
         until: stop once every seed's mean return over 100 episodes is this high.
         log: also log to tensorboard or wandb.
-        import_: modules of your own that the run uses.
+        import_: your own modules that the run uses.
     """
     from etd.core import plugins
     from etd.lab.runs import session
@@ -111,8 +110,8 @@ def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: Flag 
     Args:
         run: the run's directory.
         episodes: how many per seed.
-        greedy: take the likeliest action instead of sampling one.
-        import_: modules of your own that the run uses.
+        greedy: take the most likely action instead of sampling.
+        import_: your own modules that the run uses.
     """
     from etd.core import plugins
     from etd.lab.runs import evaluate as evaluation

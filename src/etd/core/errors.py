@@ -1,4 +1,4 @@
-"""The one exception for what a user can put right. Its message says what was wrong and what to do."""
+"""The one exception for mistakes a user can fix. Its message says what was wrong and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class UserError(ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str], more: str) -> UserError:
-    """There is no such thing; ``more`` says where to look."""
+    """An error for an unknown name, with the closest match; ``more`` says where to look."""
     near = difflib.get_close_matches(name, list(known), 1, cutoff=0.4)
     guess = f" Did you mean {near[0]!r}?" if near else ""
     return UserError(f"There is no {kind} {name!r}.{guess} {more}")

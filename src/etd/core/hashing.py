@@ -1,4 +1,4 @@
-"""Short names of arrays: 32 bits in which every bit of the input counts."""
+"""32-bit hashes of arrays that depend on every input bit."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from etd.core.types import Array, PyTree
 
 
 def scramble(x: Array) -> Array:
-    """A bijection of 32-bit words in which every input bit moves about half of the output's (MurmurHash3's last
-    step)."""
+    """A bijection of 32-bit words: flipping one input bit flips about half of the output bits (MurmurHash3's
+    finalizer)."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
 
 
 def bits(x: Array) -> Array:
-    """Numbers as uint32 words of the same shape; real ones bit for bit."""
+    """Numbers as uint32 words of the same shape; floats keep their bit pattern."""
     real = jnp.issubdtype(x.dtype, jnp.floating)
     return jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32) if real else x.astype(jnp.uint32)
 
 
 def fingerprint(tree: PyTree) -> Array:
-    """[] uint32 naming the values of a state or an observation, for ``Transition.fingerprint``.
+    """[] uint32 hash of a state or an observation, for ``Transition.fingerprint``.
 
     >>> import jax.numpy as jnp
     >>> bool(fingerprint(jnp.array([1.0, 2.0])) == fingerprint(jnp.array([2.0, 1.0])))

@@ -1,7 +1,7 @@
-"""Limits of a field, declared where the field is: ``scale: float = limited(1.0, above=0)``.
+"""Limits of a dataclass field, declared with the field: ``scale: float = limited(1.0, above=0)``.
 
-They stand in the metadata of the dataclass field, so they belong to the class that declares it and to no other field
-of the same name. ``--set`` and every start of a training check them.
+They are stored in the field's metadata, so they apply only to the class that declares it, not to other fields of the
+same name. ``--set`` and every start of training check them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Limits:
-    """What a number, or the length of a tuple, may be; None sets no limit."""
+    """The allowed range of a number, or of a tuple's length; None sets no limit."""
 
     above: float | None = None
     least: float | None = None
@@ -55,7 +55,7 @@ def limited(
     most: float | None = None,
     even: bool = False,
 ) -> Any:
-    """A dataclass field with a default and limits.
+    """A dataclass field with a default value and limits.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

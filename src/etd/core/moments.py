@@ -1,5 +1,5 @@
-"""Running mean and variance: with exponential forgetting, as the paper standardises bonuses and advantages, and of
-everything so far."""
+"""Running mean and variance: exponentially weighted, as the paper standardises bonuses and advantages, or over all
+samples so far."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from etd.core.types import Array
 
 
 class Moments(NamedTuple):
-    """Starts at mean 0, variance 1 and, on purpose, without bias correction: after k updates the start still weighs
-    momentum**k, which damps the first rollouts as in the authors' code."""
+    """Starts at mean 0 and variance 1, deliberately without bias correction: after k updates the initial values still
+    weigh momentum**k, which damps the first rollouts as in the authors' code."""
 
     mean: Array
     var: Array
 
     @classmethod
     def start(cls, shape: tuple[int, ...] = ()) -> Moments:
-        """``shape`` is that of the mean; the variance is always one number."""
+        """``shape`` is the shape of the mean; the variance is always a scalar."""
         return cls(jnp.zeros(shape), jnp.ones(()))
 
     def update(self, x: Array, momentum: float) -> Moments:
@@ -38,7 +38,7 @@ class Moments(NamedTuple):
 
 
 class RunningMoments(NamedTuple):
-    """Mean and variance of everything so far, all alike."""
+    """Mean and variance of all samples so far, equally weighted."""
 
     samples: Array
     mean: Array
@@ -50,8 +50,8 @@ class RunningMoments(NamedTuple):
         return cls(*jnp.zeros(3))
 
     def scan(self, x: Array) -> tuple[RunningMoments, RunningMoments]:
-        """Enter ``x`` [T, N] step by step: the tally after it, and the tallies [T] after each step, that one's values
-        included."""
+        """Add ``x`` [T, N] step by step: the final moments, and the moments [T] after each step (that step
+        included)."""
         mean = x.mean(1)
         steps = RunningMoments(jnp.full_like(mean, x.shape[1]), mean, jnp.square(x - mean[:, None]).sum(1))
         rows = jax.tree.map(lambda now, later: jnp.concatenate([now[None], later]), self, steps)

@@ -1,8 +1,8 @@
-"""Things from outside the package, by name: ``module:Class``.
+"""User code from outside the package, by name: ``module:Class``.
 
 The user decides what is imported: by naming it on the command line (``--env my_module:PointMaze``, ``--import
-my_module``), by having imported it, or by installing a package that declares itself under the entry point
-``etd.plugins``. A file never does: what a run's record names is found only where one of these holds.
+my_module``), by importing it, or by installing a package that declares the entry point ``etd.plugins``. A file never
+decides: a name in a run's record is resolved only if one of these holds.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import Any
 from etd.core.errors import UserError, unknown
 
 GROUP = "etd.plugins"
-"""The entry point under which an installed package declares its modules and, by short names, its classes."""
+"""The entry point group in which an installed package declares its modules and, by short names, its classes."""
 
 _named: set[str] = set()
-"""Modules that the user has named in this process."""
+"""Modules the user has named in this process."""
 
 
 class NotTrustedError(UserError):
-    """A file names something whose module the user has not."""
+    """A file refers to a module the user has not named, imported or installed."""
 
 
 @dataclass(frozen=True)
 class Unavailable:
-    """A part of a run whose class is not at hand: enough to report on the run, not to train or play."""
+    """A part of a run whose class cannot be loaded: enough to report on the run, not to train or play."""
 
     name: str
     """module:Class"""
@@ -48,33 +48,33 @@ def is_name(text: str) -> bool:
 
 
 def trust(modules: Iterable[str]) -> None:
-    """Import modules that the user has named, also from the working directory, so that runs may use them."""
+    """Import modules the user has named, also from the working directory, and let runs use them."""
     for module in modules:
         _import(module)
         _named.add(module)
 
 
 def named() -> tuple[str, ...]:
-    """The modules that the user has named so far."""
+    """The modules the user has named so far."""
     return tuple(sorted(_named))
 
 
 def load(name: str) -> Any:
-    """What the user calls ``module:Class``; its module is imported."""
+    """The object the user names as ``module:Class``; its module is imported."""
     module, _, path = name.partition(":")
     trust([module])
     return _attribute(sys.modules[module], path, name)
 
 
 def recall(name: str, harmless: Callable[[Any], bool] = lambda found: isinstance(found, type)) -> Any:
-    """What a file calls ``module:Class``: only from modules that the user has named, imported or installed.
+    """The object a file names as ``module:Class``: only from modules the user has named, imported or installed.
 
-    Of a module that is merely imported only what is ``harmless``: the caller checks what a class is before it makes
-    one, while a function could be anything that happens to be loaded.
+    From a module that is merely imported, only ``harmless`` objects: the caller checks a class before instantiating
+    it, but a function could be anything that happens to be loaded.
     """
     module, _, path = name.partition(":")
     if not is_name(name):
-        raise UserError(f"{name!r} names nothing. Outside etd a class is named module:Class.")
+        raise UserError(f"{name!r} is not a valid name. Name a class outside etd as module:Class.")
     if _ours(module) or _declared(module) or module in _named:
         return _attribute(_import(module), path, name)
     if module in sys.modules and harmless(found := _attribute(sys.modules[module], path, name)):
@@ -83,40 +83,40 @@ def recall(name: str, harmless: Callable[[Any], bool] = lambda found: isinstance
 
 
 def recall_module(module: str, why: str) -> ModuleType:
-    """A module that a file or an id names, under the same condition; ``why`` begins the sentence where it fails."""
+    """A module named by a file or an id, under the same condition; ``why`` begins the error message on failure."""
     if _ours(module) or module in _named or module in sys.modules or _declared(module):
         return _import(module)
     raise NotTrustedError(_refusal(why, module))
 
 
 def short_names() -> dict[str, str]:
-    """The classes that installed packages offer by a name of their own, as module:Class."""
+    """The classes that installed packages offer under a short name, as module:Class."""
     found: dict[str, str] = {}
     for point in _points():
         if ":" not in point.value:
             continue
         if found.setdefault(point.name, point.value) != point.value:
             raise UserError(
-                f"Two installed packages call something {point.name!r}: {found[point.name]} and {point.value}. Name "
-                "the one you mean in full, or uninstall the other."
+                f"Two installed packages use the name {point.name!r}: {found[point.name]} and {point.value}. Give the "
+                "full name of the one you mean, or uninstall the other."
             )
     return found
 
 
 def find(kind: type, ours: Mapping[str, type], name: str, load: Callable[[str], Any] = load) -> type:
-    """The class of that name: one of ``ours``, one that an installed package offers, or module:Class."""
+    """The class called ``name``: one of ``ours``, one offered by an installed package, or module:Class."""
     word, offered = kind.__name__.lower(), short_names()
     if name in ours and name in offered:
         raise UserError(
-            f"Two things are called {name!r}: etd's own and {offered[name]} of an installed package. Name the latter "
-            "in full, or uninstall its package."
+            f"The name {name!r} is ambiguous: etd has one, and an installed package offers {offered[name]}. Give the "
+            "full name of the latter, or uninstall its package."
         )
     if name in ours:
         return ours[name]
     name = offered.get(name, name)
     if not is_name(name):
         raise unknown(
-            word, name, [*ours, *offered], f"One of your own is module:Class, derived from etd.{kind.__name__}."
+            word, name, [*ours, *offered], f"Name your own as module:Class; derive it from etd.{kind.__name__}."
         )
     found = load(name)
     if not (isinstance(found, type) and issubclass(found, kind)):
@@ -125,8 +125,8 @@ def find(kind: type, ours: Mapping[str, type], name: str, load: Callable[[str], 
 
 
 def instance(kind: type, ours: Mapping[str, type], given: Any, old: Any = None) -> Any:
-    """A part from what a user passes for it: an object as it is; of a class or its name an object that takes over the
-    settings of ``old``, but for fields that the class declares anew."""
+    """A part from what the user passes: an object is returned as is; a class or its name is instantiated with the
+    settings of ``old``, except for fields that the class redeclares."""
     found = find(kind, ours, given) if isinstance(given, str) else given
     if isinstance(found, kind | Unavailable):
         return found
@@ -134,7 +134,18 @@ def instance(kind: type, ours: Mapping[str, type], given: Any, old: Any = None) 
         what = label(found if isinstance(found, type) else type(found))
         raise UserError(f"{what} is not a {kind.__name__}. Derive it from etd.{kind.__name__}.")
     shared = [] if old is None else [f.name for f in fields(old) if f.init and _inherits(found, old, f.name)]
-    return found(**{name: getattr(old, name) for name in shared})
+    return construct(found, {name: getattr(old, name) for name in shared})
+
+
+def construct(kind: type, values: Mapping[str, Any]) -> Any:
+    """An object of a class, or a sentence on what else it would have to be given."""
+    try:
+        inspect.signature(kind).bind(**values)
+    except TypeError as error:
+        raise UserError(
+            f"{label(kind)} cannot be made: {error}. Give its fields defaults, or pass an object."
+        ) from error
+    return kind(**values)
 
 
 def _inherits(kind: type, old: Any, name: str) -> bool:
@@ -144,12 +155,12 @@ def _inherits(kind: type, old: Any, name: str) -> bool:
 
 
 def name_of(thing: Any) -> str | None:
-    """module:Class of a class or function, or None where it could not be found again by that name."""
+    """module:Class of a class or function, or None if it cannot be found again by that name."""
     module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
     if not module or module == "__main__" or "<" in path or module not in sys.modules:
         return None
     found: Any = sys.modules[module]
-    if getattr(found, "__spec__", None) is None:  # typed in, not read from a file
+    if getattr(found, "__spec__", None) is None:  # typed interactively, not read from a file
         return None
     for part in path.split("."):
         found = getattr(found, part, None)
@@ -157,12 +168,12 @@ def name_of(thing: Any) -> str | None:
 
 
 def label(thing: Any) -> str:
-    """A name to show, whether or not it can be found again by it."""
+    """A display name, whether or not the thing can be found again by it."""
     return f"{getattr(thing, '__module__', '?')}:{getattr(thing, '__qualname__', type(thing).__name__)}"
 
 
 def package_of(module: str) -> dict[str, str]:
-    """The installed package and version that a module comes from; empty for a file of one's own without a version."""
+    """The installed package and version a module comes from; empty for the user's own file without a version."""
     top = module.partition(".")[0]
     for package in _packages().get(top, ()):
         return {"package": package, "version": metadata.version(package)}
@@ -185,13 +196,13 @@ def _ours(module: str) -> bool:
 
 
 def _declared(module: str) -> bool:
-    """Whether an installed package declares this module, or one around it."""
+    """Whether an installed package declares this module or a parent of it."""
     around = {point.value.partition(":")[0] for point in _points()}
     return any(module == one or module.startswith(f"{one}.") for one in around)
 
 
 def _import(module: str) -> ModuleType:
-    """The module, also from the working directory, as ``python`` itself would find it."""
+    """Import the module, also from the working directory, as ``python`` itself would find it."""
     here = str(Path.cwd())
     if "" not in sys.path and here not in sys.path:
         sys.path.insert(0, here)
@@ -199,12 +210,12 @@ def _import(module: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # the module is there; what it needs is not
+            raise  # the module exists; one of its own imports is missing
         raise UserError(
-            f"There is no module {module!r}. It is looked for in the working directory and where Python's packages are."
+            f"There is no module {module!r}, neither in the working directory nor among the installed packages."
         ) from error
     except ValueError as error:  # import_module("") and relative names
-        raise UserError(f"{module!r} is not the name of a module.") from error
+        raise UserError(f"{module!r} is not a module name.") from error
 
 
 def _attribute(module: ModuleType, path: str, name: str) -> Any:
@@ -221,6 +232,6 @@ def _attribute(module: ModuleType, path: str, name: str) -> Any:
 
 def _refusal(why: str, module: str) -> str:
     return (
-        f"{why}. Nothing is imported because a file says so: if you trust the module {module}, add `--import {module}` "
-        "(in Python: import it first)."
+        f"{why}. etd does not import modules just because a file names them: if you trust {module}, add "
+        f"`--import {module}` (in Python: import it first)."
     )

@@ -1,7 +1,7 @@
-"""The types every other package speaks in.
+"""The types shared by every other package.
 
-Axis letters, here and everywhere: S seeds, T rollout steps, N environments, B minibatch, L memory capacity,
-D embedding, F policy features, H recurrent state. Shapes stand in brackets; a type holds one seed unless it says so.
+Axis letters, used throughout: S seeds, T rollout steps, N environments, B minibatch, L memory capacity,
+D embedding, F policy features, H recurrent state. Shapes are in brackets; a type holds one seed unless it says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Metrics: TypeAlias = dict[str, Array]
 
 
 PIXELS = 44
-"""Height and width that the network for pixels needs at least; a smaller image is taken for a grid of cells."""
+"""Minimum height and width for the pixel network; smaller images are treated as a grid of cells."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Box:
-    """Real vectors of ``size`` coordinates, each in [low, high].
+    """Real vectors of length ``size``, each entry in [low, high].
 
     >>> Box(size=2, low=-1.0, high=1.0).size
     2
@@ -48,7 +48,7 @@ class Box:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What networks and bonuses may know of an environment; hashable, so it can be static under jit.
+    """What networks and bonuses may know about an environment; hashable, so it can be static under jit.
 
     >>> EnvSpec("line", (2,), "float32", 1.0, Discrete(2), max_steps=100, shortest=1, kind="vector").obs_size
     2
@@ -58,29 +58,29 @@ class EnvSpec:
     obs_shape: tuple[int, ...]
     obs_dtype: str
     obs_high: float
-    """The largest value of an image code (255 for bytes). Images are divided by it before the first layer."""
+    """The largest value in an image (255 for bytes). Images are divided by it before the first layer."""
     action: Discrete | Box
     max_steps: int
     """No episode is longer, so an episodic memory of ``max_steps + 1`` entries cannot overflow."""
     shortest: int
-    """No episode is shorter, which bounds how many level starts a rollout can use up."""
+    """No episode is shorter, which bounds how many level starts a rollout can use."""
     kind: Literal["grid", "pixels", "vector"]
     achievements: tuple[str, ...] = ()
-    """What an episode can unlock on its way, by name; success rates of each are recorded."""
+    """Names of what an episode can unlock; the success rate of each is recorded."""
     can_succeed: bool = True
-    """Whether an episode that the task ends with a reward is a success; where it ends by a fall or a death, none is."""
+    """Whether termination with a positive reward counts as a success; False where episodes end in a fall or death."""
 
     @property
     def obs_size(self) -> int:
         return int(np.prod(self.obs_shape))
 
     def success(self, step: Transition) -> Array:
-        """Which steps are successes: the task itself ended the episode with a reward, be it on the last allowed one."""
+        """Which steps are successes: the task terminated with a positive reward, even if on the last allowed step."""
         return step.terminated & (step.reward > 0) & self.can_succeed
 
 
 class Transition(NamedTuple):
-    """What one step of one environment yields; leaves gain leading axes [N] or [T, N] when stacked.
+    """The result of one environment step; leaves gain leading axes [N] or [T, N] when stacked.
 
     >>> import jax.numpy as jnp
     >>> step = Transition(jnp.zeros(2), jnp.float32(1), terminated=jnp.bool_(True), truncated=jnp.bool_(False))
@@ -89,7 +89,7 @@ class Transition(NamedTuple):
     """
 
     next_obs: Array
-    """The true successor observation, also where the episode ends."""
+    """The true next observation, even where the episode ends."""
     reward: Array
     """[] float32"""
     terminated: Array
@@ -97,9 +97,9 @@ class Transition(NamedTuple):
     truncated: Array
     """[] bool: the step limit ended it. Both may be true on the last step."""
     fingerprint: Array | None = None
-    """[] uint32 naming the full state reached, for counting distinct states; None names it by what is observed."""
+    """[] uint32 hash of the full state reached, for counting distinct states; None hashes the observation instead."""
     achieved: Array | None = None
-    """[K] bool: which of the spec's achievements this episode has unlocked so far; None where there are none."""
+    """[K] bool: which of the spec's achievements this episode has unlocked so far; None if it has none."""
 
     @property
     def done(self) -> Array:
@@ -120,7 +120,7 @@ class Rollout(NamedTuple):
     value: Array
     """[T+1, N]"""
     hidden: Array
-    """[T+1, N, H] recurrent state before each observation; zero at an episode's first."""
+    """[T+1, N, H] recurrent state before each observation; zero before an episode's first."""
     features: Array | None = None
     """[T+1, N, F] the policy's embedding of obs; kept only for bonuses that need it."""
     logits: Array | None = None
@@ -138,6 +138,6 @@ class Rollout(NamedTuple):
 
     @property
     def fingerprint(self) -> Array:
-        """[T, N] uint32; where an environment names no states, whoever steps it does."""
+        """[T, N] uint32; if the environment gives none, the code that steps it hashes the observation."""
         assert self.step.fingerprint is not None
         return self.step.fingerprint

@@ -1,3 +1,3 @@
-"""The package's version, the one place that says it."""
+"""The package's version; the only place that defines it."""
 
 __version__ = "0.2.0.dev0"

@@ -1,4 +1,4 @@
-"""Environments. A ``Task`` names or holds one and makes it; ``families`` knows the ones that come with etd."""
+"""Environments. A ``Task`` names or holds one and creates it; ``families`` lists the ones that come with etd."""
 
 from etd.envs.families import FAMILIES, Family, ids, missing_extra
 from etd.envs.task import Task

@@ -1,9 +1,10 @@
-"""N device environments side by side, each starting its next episode from levels generated ahead of use.
+"""N device environments in parallel, each starting its next episode from a level generated ahead of time.
 
-Under vmap a conditional becomes a select, so a generator inside ``step`` would be paid by every environment at every
-step. Instead a rollout brings a pool of starts along, generated in one batch, and a finishing environment takes its
-next. The k-th episode of environment n is named by (key, n, k) alone: it does not depend on the policy, the rollout
-length or a resume, unused starts are simply generated again, and runs that differ in their bonus meet the same levels.
+Under vmap a conditional becomes a select, so with a level generator inside ``step`` every environment would pay for it
+at every step. Instead each rollout starts with a pool of starts, generated in one batch, and an environment that
+finishes takes its next one. The k-th episode of environment n depends only on (key, n, k), not on the policy, the
+rollout length or a resume: unused starts are simply generated again, and runs that differ only in their bonus see the
+same levels.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Envs(NamedTuple):
     """N running environments."""
 
     now: Start
-    """[N, ...] present states and what the policy sees"""
+    """[N, ...] current states and observations"""
     episode: Array
-    """[N] int32: how many episodes each has begun since the run began"""
+    """[N] int32: how many episodes each has begun since the start of the run"""
 
 
 class StartPool(NamedTuple):
@@ -41,11 +42,11 @@ class StartPool(NamedTuple):
     starts: Start
     """[K, N, ...]"""
     first: Array
-    """[N] int32: the episode that row 0 starts"""
+    """[N] int32: the episode number of row 0"""
 
 
 def pool_size(spec: EnvSpec, steps: int) -> int:
-    """Enough starts for ``steps`` steps of one environment: an episode takes at least ``spec.shortest``."""
+    """Enough starts for ``steps`` steps of one environment: an episode takes at least ``spec.shortest`` steps."""
     return -(-steps // spec.shortest)
 
 
@@ -70,12 +71,12 @@ def generate(env: DeviceEnv, key: Key, envs: Envs, size: int) -> StartPool:
 
 
 def step_keys(key: Key, num_envs: int) -> Key:
-    """[N] what each environment's step draws from, where ``key`` is given to ``step``."""
+    """[N] the key of each environment when ``step`` is given ``key``."""
     return jax.random.split(key, num_envs)
 
 
 def repeated(pool: StartPool, envs: Envs) -> Array:
-    """[] how many starts were taken a second time, by environments that came to ``envs`` with this pool."""
+    """[] how many starts of this pool were used more than once to reach ``envs``."""
     return jnp.maximum(envs.episode - pool.first - _size(pool), 0).sum()
 
 
@@ -84,12 +85,12 @@ def _size(pool: StartPool) -> int:
 
 
 def step(env: DeviceEnv, pool: StartPool, envs: Envs, action: Array, key: Key) -> tuple[Envs, Transition]:
-    """Advance all environments; one that ends takes its next start. Actions [N, ...]."""
+    """Step all environments; one that ends takes its next start. Actions [N, ...]."""
     keys = step_keys(key, envs.episode.shape[0])
     state, transition = jax.vmap(env.step)(envs.now.state, action, keys)
     if transition.fingerprint is None:
         transition = transition._replace(fingerprint=jax.vmap(fingerprint)(transition.next_obs))
-    # Runs over only where an episode was shorter than the spec says: its last start repeats, and ``repeated`` tells.
+    # Runs out only if an episode was shorter than the spec says: then the last start repeats; ``repeated`` counts it.
     row = jnp.minimum(envs.episode - pool.first, _size(pool) - 1)
     fresh = jax.tree.map(lambda leaf: jax.vmap(lambda column, i: column[i], (1, 0))(leaf, row), pool.starts)
     carried = Start(state, transition.next_obs)

@@ -1,4 +1,4 @@
-"""What an environment on the device is: three pure functions and a spec. Everything else, etd does."""
+"""The interface of a device environment: a spec and two pure functions. etd does everything else."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def random_actions(space: Discrete | Box, key: Key, lead: tuple[int, ...]) -> Ar
 class DeviceEnv(Protocol):
     """One environment without a batch axis and without autoreset; hashable (a frozen dataclass), pure, traceable.
 
-    All chance comes from ``key``, so an episode is named by its keys and can be played again. If it is to be filmed, a
-    method ``render(state)`` gives a picture [height, width, 3] uint8 of one state on the host; without it the
-    observation is drawn.
+    All randomness comes from ``key``, so an episode is determined by its keys and actions and can be replayed. For
+    films, an optional method ``render(state)`` returns a picture [height, width, 3] uint8 of one state on the host;
+    without it the observation is drawn.
 
     >>> from dataclasses import dataclass
     >>> import jax.numpy as jnp
@@ -52,6 +52,5 @@ class DeviceEnv(Protocol):
         ...
 
     def step(self, state: PyTree, action: Array, key: Key) -> tuple[PyTree, Transition]:
-        """(state, what happened); ``action`` is [] int32 or [size] float32. Calling it after the episode's end is
-        undefined."""
+        """(next state, transition); ``action`` is [] int32 or [size] float32. Undefined after the episode's end."""
         ...

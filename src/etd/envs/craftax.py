@@ -1,14 +1,15 @@
-"""Craftax-Classic (Matthews et al., 2024): Crafter written anew in JAX, so that it runs on the device.
+"""Craftax-Classic (Matthews et al., 2024): Crafter reimplemented in JAX, so it runs on the device.
 
-Seen in 63 x 63 pixels or as 1,345 numbers (``Symbolic``: the 7 x 9 tiles around the player in one-hot codes, what it
-carries, how it fares); 17 actions, 22 achievements, 10,000 steps. Episodes are those of the package ``craftax``. What
-differs from Crafter itself: the reward counts every new achievement of a step, not one at most; a tenth of the change
-of health is added as there, but health stops at 0, so a fatal blow costs no more than the health there was; worlds are
-generated otherwise, always with a diamond; and pictures lack Crafter's black edge of one pixel. So scores stand beside
-Crafter's, but are not the same measure. ``NoLife`` leaves the health out of the reward.
+Observations are 63 x 63 pixels or 1,345 numbers (``Symbolic``: the 7 x 9 tiles around the player as one-hot codes, its
+inventory and its vital signs); 17 actions, 22 achievements, 10,000 steps. Episodes are those of the ``craftax``
+package. Differences from Crafter itself: the reward counts every new achievement of a step, not at most one; a tenth
+of the change in health is added as in Crafter, but health stops at 0, so a fatal blow costs no more than the remaining
+health; worlds are generated differently, always with a diamond; and images lack Crafter's black border of one pixel.
+So scores are comparable to Crafter's, but not the same measure. ``NoLife`` leaves health out of the reward.
 
-The package draws a step's random numbers from a key that the caller gives. Here it comes from the state, as Crafter's
-own come from its world: an episode is named by its start and its actions, and can be played again from them.
+The package draws a step's random numbers from a key that the caller passes. Here the key comes from the state, as
+Crafter's randomness comes from its world: an episode is determined by its start and its actions and can be replayed
+from them.
 """
 
 from __future__ import annotations
@@ -52,16 +53,16 @@ ACHIEVEMENTS = (
     "place_table",
     "wake_up",
 )
-"""Crafter's names in Crafter's order; the package numbers them otherwise."""
+"""Crafter's names in Crafter's order; the package numbers them differently."""
 
-# What can end an episode soonest is a walk into lava. World generation puts lava where mountain > 0.85, and mountain is
-# at most 1.05 - (1 - d / 5) for d < 5 steps from the start: 0.85 at d = 4, so d = 5 is the nearest, and such worlds
-# occur. Nothing else is as fast: creatures appear at least 10 steps away from the end of step 1 on, and coming closer
-# by two a step, none strikes before step 6; hunger and thirst take hundreds of steps.
+# The fastest way to end an episode is to walk into lava. World generation puts lava where mountain > 0.85, and mountain
+# is at most 1.05 - (1 - d / 5) for d < 5 steps from the start: 0.85 at d = 4, so the nearest lava is at d = 5, and such
+# worlds occur. Nothing else is as fast: creatures appear at least 10 steps away from the end of step 1 on and approach
+# by two steps at a time, so none strikes before step 6; hunger and thirst take hundreds of steps.
 SHORTEST = 5
 MAX_STEPS = 10_000
 TILE = 16
-"""Pixels along a tile of a picture before it is enlarged: the textures' own size."""
+"""Pixels per tile side in a picture before enlarging: the textures' own size."""
 ENLARGED = 4
 
 _NAMED = {
@@ -74,7 +75,7 @@ IDS = tuple(_NAMED)
 
 @dataclass(frozen=True)
 class Craftax:
-    """The game by its id. Observations are [63, 63, 3] uint8 pixels or [1345] float32 numbers between 0 and 1."""
+    """The game by its id. Observations are [63, 63, 3] uint8 pixels or [1345] float32 values between 0 and 1."""
 
     name: str
     max_steps: int = MAX_STEPS
@@ -85,7 +86,7 @@ class Craftax:
 
     @property
     def life(self) -> bool:
-        """Whether the reward has health in it."""
+        """Whether the reward includes health."""
         return _NAMED[self.name][1]
 
     @property
@@ -104,8 +105,8 @@ class Craftax:
         )
 
     def reset(self, key: Key) -> tuple[PyTree, Array]:
-        # jaxlib 0.10.2 compiles the package's noise wrongly for a CPU where 16 worlds or more are one batch: at least
-        # half of them are not those of their keys. One at a time they are right. On a GPU, ask the tests.
+        # jaxlib 0.10.2 miscompiles the package's noise on a CPU for batches of 16 or more worlds: at least half of
+        # them are not the worlds of their keys. One at a time they are correct. The tests check this on a GPU.
         alone = jax.default_backend() == "cpu"
         return (jax.custom_batching.sequential_vmap(self._start) if alone else self._start)(key)
 
@@ -115,7 +116,7 @@ class Craftax:
         return _settled(state), self._seen(obs)
 
     def step(self, state: PyTree, action: Array, key: Key | None = None) -> tuple[PyTree, Transition]:
-        """Deterministic: chance is in the state, and ``key`` is there for the protocol."""
+        """Deterministic given the state, which holds the random key; ``key`` exists only for the protocol."""
         game = _game(self.pixels)
         params = game.default_params.replace(max_timesteps=self.max_steps)
         obs, after, reward, _, _ = game.step_env(chance(state), state, action, params)
@@ -125,7 +126,7 @@ class Craftax:
         transition = Transition(
             next_obs=self._seen(obs),
             reward=reward.astype(jnp.float32),
-            terminated=after.player_health <= 0,  # in lava it is 0, too
+            terminated=after.player_health <= 0,  # also 0 in lava
             truncated=after.timestep >= self.max_steps,
             fingerprint=self.fingerprint(after),
             achieved=after.achievements[_order()],
@@ -133,8 +134,8 @@ class Craftax:
         return after, transition
 
     def fingerprint(self, state: PyTree) -> Array:
-        """A hash of the map, the creatures, the player, what it carries and has achieved. Clocks are left out (time of
-        day, hunger and the like between two points, cooldowns, the age of plants), and so is chance."""
+        """A hash of the map, the creatures, the player, its inventory and its achievements. Clocks are left out (time
+        of day, fractional hunger and the like, cooldowns, the age of plants), and so is the random key."""
         needs = (state.player_health, state.player_food, state.player_drink, state.player_energy, state.is_sleeping)
         player = (state.player_position, state.player_direction, needs, state.inventory, state.achievements)
         alive = [
@@ -145,12 +146,12 @@ class Craftax:
         parts = jax.tree.leaves((state.map, player, alive, flying))
         words = jnp.concatenate([jnp.ravel(part).astype(jnp.uint32) for part in parts])
         salt = np.random.default_rng(words.size).integers(1 << 32, size=words.size, dtype=np.uint32)
-        # Every word times its own random number: a change anywhere moves the sum's high bits, which come down last.
+        # Each word is multiplied by its own random number: any change affects the sum's high bits, folded down below.
         total = jnp.sum(words * (salt | 1), dtype=jnp.uint32)
         return total ^ (total >> 15)
 
     def render(self, state: PyTree) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """[576, 576, 3] the observation's picture in finer tiles, also where observations are numbers."""
+        """[576, 576, 3] the pixel observation with finer tiles, also for symbolic observations."""
         picture = np.asarray(_painter()(state)).round().astype(np.uint8)
         return picture.repeat(ENLARGED, 0).repeat(ENLARGED, 1)
 
@@ -159,12 +160,12 @@ class Craftax:
 
 
 def chance(state: PyTree) -> Array:
-    """[2] uint32: the key of the next step, in the package's old form. The state's own draws the noise of the night."""
+    """[2] uint32: the next step's key, in the package's old format. The state's own key draws the night's noise."""
     return jax.random.key_data(named(jax.random.wrap_key_data(state.state_rng), "step"))
 
 
 def make(name: str, max_steps: int = MAX_STEPS) -> Craftax:
-    """The game of an id such as Craftax-Classic-Pixels-v1, or a sentence on why there is none."""
+    """The game with an id such as Craftax-Classic-Pixels-v1; a UserError if there is none."""
     if name not in _NAMED:
         raise unknown("environment", name, IDS, "See `etd list environments`.")
     return Craftax(name, max_steps)
@@ -174,22 +175,22 @@ def make(name: str, max_steps: int = MAX_STEPS) -> Craftax:
 
 
 def _settled(state: PyTree) -> PyTree:
-    """The state with one type for every leaf: the package's starts and steps differ in which numbers are weakly typed,
-    so that what is compiled for one would be compiled again for the other."""
+    """The state with a fixed type for every leaf: the package's reset and step differ in which numbers are weakly
+    typed, so code compiled for one would be compiled again for the other."""
     types = {"b": jnp.bool_, "i": jnp.int32, "u": jnp.uint32, "f": jnp.float32}
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, types[jnp.result_type(leaf).kind]), state)
 
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """The package makes arrays when it is imported and when it loads its textures, which must not become part of what
-    is being compiled just then; and it prints. The first time, half a minute goes into textures that it then keeps in
-    a file of its own."""
+    """Keep the package's imports out of the current trace and off stdout: it creates arrays and prints when imported
+    and when it loads its textures. The first time it spends half a minute on textures, which it then caches in a
+    file."""
     try:
         with jax.ensure_compile_time_eval(), redirect_stdout(io.StringIO()):
             yield
     except OSError as error:
-        raise UserError(f"craftax cannot keep its textures ({error}). Install it where you may write.") from error
+        raise UserError(f"craftax cannot cache its textures ({error}). Install it in a writable directory.") from error
 
 
 @lru_cache(maxsize=2)
@@ -203,7 +204,7 @@ def _game(pixels: bool) -> Any:
 
 @lru_cache(maxsize=1)
 def _painter() -> Any:
-    """A compiled function of a state: its picture, [9 TILE, 9 TILE, 3] float32 from 0 to 255."""
+    """A compiled function from a state to its picture, [9 TILE, 9 TILE, 3] float32 from 0 to 255."""
     with _loading():
         from craftax.craftax_classic.renderer import make_craftax_pixel_renderer
 
@@ -212,7 +213,7 @@ def _painter() -> Any:
 
 @lru_cache(maxsize=1)
 def _order() -> np.ndarray:
-    """[22] where the package keeps each of ACHIEVEMENTS."""
+    """[22] the package's index of each of ACHIEVEMENTS."""
     with _loading():
         from craftax.craftax_classic.constants import Achievement
 

@@ -1,4 +1,4 @@
-"""Environments of the user's own: a DeviceEnv, or what makes a Gymnasium environment."""
+"""Users' own environments: a DeviceEnv, or a factory of Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from etd.core.types import Box, Discrete, EnvSpec, Transition
 
 @dataclass(frozen=True)
 class Factory:
-    """Makes a Gymnasium environment: its class or a function, and the arguments it is called with."""
+    """Creates a Gymnasium environment: a class or function, and the arguments to call it with."""
 
     make: Callable[..., Any]
     options: tuple[tuple[str, Any], ...] = ()
@@ -27,7 +27,7 @@ class Factory:
         return self.make(**dict(self.options), **more)
 
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """What it can be called with, by name; without a signature, nothing is known."""
+        """Its parameters by name; empty if it has no signature."""
         try:
             return dict(inspect.signature(self.make).parameters)
         except (TypeError, ValueError):
@@ -39,30 +39,30 @@ class Factory:
 
 
 def is_gymnasium(thing: Any) -> bool:
-    """Whether it is a class of Gymnasium environments. Who has one has imported Gymnasium."""
+    """Whether it is a Gymnasium environment class. If it is, Gymnasium has already been imported."""
     gymnasium = sys.modules.get("gymnasium")
     return bool(gymnasium and isinstance(thing, type) and issubclass(thing, gymnasium.Env))
 
 
 def adopt(thing: Any) -> Any:
-    """A DeviceEnv (an object, or its class with every field at its default) or a Factory, or a sentence."""
+    """A DeviceEnv (from an object, or from its class with default fields) or a Factory; a UserError for the rest."""
     gymnasium = sys.modules.get("gymnasium")
     if isinstance(thing, Factory):
         return thing
     if gymnasium and isinstance(thing, gymnasium.Env):
         raise UserError(
-            f"{plugins.label(type(thing))} is one Gymnasium environment; training makes many. Pass its class, or a "
-            "function that makes one."
+            f"{plugins.label(type(thing))} is a single Gymnasium environment, but training needs many. Pass its class, "
+            "or a function that creates one."
         )
     if is_gymnasium(thing) or inspect.isroutine(thing):
         return Factory(thing)
     if isinstance(thing, type):
-        return adopt(_default(thing))
+        return adopt(plugins.construct(thing, {}))
     lacking = [name for name in ("spec", "reset", "step") if not hasattr(thing, name)]
     if len(lacking) == 3:
         what = repr(thing) if isinstance(thing, str | int | float) else plugins.label(type(thing))
         raise UserError(
-            f"{what} is not an environment. Pass an id, a DeviceEnv, a Gymnasium class or a function that makes one."
+            f"{what} is not an environment. Pass an id, a DeviceEnv, a Gymnasium class or a function that creates one."
         )
     if lacking:
         raise UserError(
@@ -72,44 +72,31 @@ def adopt(thing: Any) -> Any:
         hash(thing)
     except TypeError as error:
         raise UserError(
-            f"{plugins.label(type(thing))} cannot be hashed ({error}), so it cannot be compiled with. Make it a frozen "
-            "dataclass whose fields are numbers, text or tuples."
+            f"{plugins.label(type(thing))} cannot be hashed ({error}), so it cannot be static under jit. Make it a "
+            "frozen dataclass whose fields are numbers, strings or tuples."
         ) from error
     return thing
 
 
-def _default(kind: type) -> Any:
-    try:
-        inspect.signature(kind).bind()
-    except TypeError as error:
-        raise UserError(
-            f"{plugins.label(kind)} cannot be made without arguments ({error}). Give its fields defaults, or pass an "
-            "object."
-        ) from error
-    except ValueError:
-        pass
-    return kind()
-
-
 def may_be_built(kind: Any) -> bool:
-    """Whether a file may have this class made: it is a dataclass with an environment's methods, or Gymnasium's."""
+    """Whether a file may instantiate this class: a dataclass with an environment's methods, or a Gymnasium class."""
     return is_gymnasium(kind) or (is_dataclass(kind) and hasattr(kind, "reset") and hasattr(kind, "step"))
 
 
 def is_harmless(found: Any) -> bool:
-    """Whether a file may have this called though its module was not named: an environment's class, or a function that
-    says of itself that it returns a Gymnasium environment."""
+    """Whether a file may call this though the user did not name its module: an environment class, or a function
+    annotated to return a Gymnasium environment."""
     if not inspect.isroutine(found):
         return may_be_built(found)
     try:
         return is_gymnasium(get_type_hints(found).get("return"))
-    except Exception:  # annotations that cannot be resolved say nothing
+    except Exception:  # unresolvable annotations prove nothing
         return False
 
 
 def verify(env: Any) -> None:
-    """Hold an environment's functions to its spec, by their shapes alone; a sentence on the first that differs. What
-    the user's own code raises goes through as it is."""
+    """Check the shapes and types an environment returns against its spec; a UserError for the first mismatch.
+    Exceptions from the user's own code pass through."""
     name, spec = plugins.label(type(env)), env.spec
     if not isinstance(spec, EnvSpec):
         raise UserError(f"{name}.spec is {type(spec).__name__}, not an etd.EnvSpec.")
@@ -133,8 +120,8 @@ def verify(env: Any) -> None:
     before_leaves, after_leaves = (jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), one) for one in (state, after))
     if before_leaves != after_leaves:
         raise UserError(
-            f"{name}.step returns a state of other shapes or types than reset's: {after_leaves} after {before_leaves}. "
-            "A compiled loop needs them equal."
+            f"{name}.step returns a state whose shapes or types differ from reset's: {after_leaves} after "
+            f"{before_leaves}. A compiled loop needs them equal."
         )
 
 
@@ -142,11 +129,11 @@ def _verify_spec(name: str, spec: EnvSpec) -> None:
     if not isinstance(spec.action, Discrete | Box):
         raise UserError(f"{name}.spec.action is {spec.action!r}; it must be etd.Discrete or etd.Box.")
     if isinstance(spec.action, Discrete) and spec.action.n < 1:
-        raise UserError(f"{name} has no action to choose from: its spec says Discrete({spec.action.n}).")
+        raise UserError(f"{name} has no actions: its spec says Discrete({spec.action.n}). Give it at least one.")
     if spec.max_steps < 1 or not 1 <= spec.shortest <= spec.max_steps:
         raise UserError(
             f"{name}.spec says that episodes take {spec.shortest} to {spec.max_steps} steps (shortest, max_steps). "
-            "The first must be at least 1, and not above the second."
+            "shortest must be at least 1 and at most max_steps."
         )
 
 

@@ -1,7 +1,7 @@
-"""Families of environments: one record each with everything that differs between them.
+"""Families of environments: one record each, with everything that differs between them.
 
-What an id is called, which presets it takes, what has to be installed, how fast it can be and how its actions read in a
-film stands here and nowhere else. An environment of the user's own belongs to no family; see ``envs.custom``.
+Ids, presets, required packages, speed and the action names shown in films are all defined here. A user's own
+environment belongs to no family; see ``envs.custom``.
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ from etd.envs import craftax, maze, minigrid
 
 @dataclass(frozen=True)
 class Family:
-    """Environments that are made, presented and measured alike."""
+    """Environments that are created, shown and benchmarked alike."""
 
     name: str
     module: str
-    """Its function ``make(id, ...)`` makes one; the module is imported when one is made."""
+    """Its function ``make(id, ...)`` creates an environment; the module is imported on first use."""
     ids: tuple[str, ...]
-    """all there are, or some to show where a prefix opens more"""
+    """every id, or examples if a prefix allows more"""
     on_host: bool = False
-    """stepped by worker processes, not compiled with the training"""
+    """stepped by worker processes, not compiled with training"""
     presets: str = ""
-    """the group of presets it takes; empty: the one for what is observed"""
+    """its group of presets; empty: chosen by the kind of observation"""
     extra: str = ""
-    """of etd, which installs what it needs"""
+    """the extra of etd that installs its packages"""
     packages: tuple[str, ...] = ()
-    """what it needs"""
+    """packages it needs"""
     prefix: str = ""
-    """opens further ids"""
+    """ids that start with it belong to this family, too"""
     more: str = ""
-    """which, in words"""
+    """what may follow the prefix, in words"""
     actions: tuple[str, ...] = ()
     """names of its actions"""
     title: str = ""
-    """left out of an id where space is short"""
+    """prefix dropped from ids where space is short"""
     normalise: bool = False
     """whether the authors' code standardises its observations"""
     rates: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """steps per second it allows: on a "cpu" or "gpu", or per "worker"; none where the learner is slower"""
+    """maximum steps per second on a "cpu" or "gpu", or per "worker"; empty where the learner is the bottleneck"""
 
     def has(self, name: str) -> bool:
         return name in self.ids or bool(self.prefix and name.startswith(self.prefix))
 
     def missing(self) -> tuple[str, ...]:
-        """The packages that are not installed; nothing is imported to find out."""
+        """The packages that are not installed, found without importing anything."""
         return tuple(package for package in self.packages if find_spec(package) is None)
 
     def make(self, name: str, **options: Any) -> Any:
-        """One environment, or a sentence on what has to be installed."""
+        """One environment; a UserError if a package is missing."""
         if lacking := self.missing():
             raise UserError(f"{name} needs {lacking[0]}, which is not installed: pip install 'etd[{self.extra}]'")
         try:
             module = import_module(self.module)
         except ImportError as error:
-            raise UserError(f"{name} needs a package that fails ({error}): pip install 'etd[{self.extra}]'") from error
+            raise UserError(f"{name} failed to import ({error}): pip install 'etd[{self.extra}]'") from error
         return module.make(name, **options)
 
 
@@ -101,7 +101,7 @@ FAMILIES = (
         extra="gymnax",
         packages=("gymnax",),
         prefix="gymnax:",
-        more="an id of gymnax, such as gymnax:MountainCar-v0",
+        more="a gymnax id, such as gymnax:MountainCar-v0",
     ),
     Family(
         "crafter",
@@ -144,7 +144,7 @@ FAMILIES = (
         extra="metaworld",
         packages=("metaworld", "gymnasium"),
         prefix="metaworld:",
-        more="a task of Meta-World, without its -v3",
+        more="a Meta-World task, without its -v3",
         rates={"worker": 2_300.0},
     ),
     Family(
@@ -166,37 +166,37 @@ FAMILIES = (
         extra="gymnasium",
         packages=("gymnasium",),
         prefix="gymnasium:",
-        more="an id of Gymnasium, or MODULE:ID",
+        more="a Gymnasium id, or MODULE:ID",
     ),
 )
 
 
 def find(name: str) -> Family | None:
-    """The family that an id belongs to, by its form alone."""
+    """The family an id belongs to, judged by the id alone."""
     return next((family for family in FAMILIES if family.has(name)), None)
 
 
 def get(name: str) -> Family:
-    """The same, or a sentence."""
+    """The same, or a UserError if there is none."""
     family = find(name)
     if family is None:
-        raise unknown("environment", name, ids(), "See `etd list environments`; one of your own is module:Class.")
+        raise unknown("environment", name, ids(), "See `etd list environments`; name your own as module:Class.")
     return family
 
 
 def ids() -> list[str]:
-    """Every environment that can be named; a family with a prefix has more than are listed."""
+    """Every listed environment; a family with a prefix has more."""
     return [name for family in FAMILIES for name in family.ids]
 
 
 def missing_extra(name: str) -> str:
-    """The extra that has to be installed before this environment can be made; empty if none."""
+    """The extra that must be installed before this environment can be created; empty if none."""
     family = find(name)
     return family.extra if family and family.missing() else ""
 
 
 def title(name: str) -> str:
-    """An id, short for a table's narrow column; an environment of the user's own, without its module."""
+    """An id shortened for narrow table columns; a user's own environment without its module."""
     family = find(name)
     return name.removeprefix(family.title) if family else name.rpartition(":")[2]
 

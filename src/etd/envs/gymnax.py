@@ -1,8 +1,8 @@
-"""Environments of the package ``gymnax`` on the device: ``gymnax:MountainCar-v0``.
+"""Environments of the ``gymnax`` package on the device: ``gymnax:MountainCar-v0``.
 
-gymnax's own ``step`` resets an environment that ends and hides its last observation; here the underlying step is
-called, so that successors are true ones, and time-outs come from gymnax's own limit, apart from the task's ends.
-Discrete observations become one-hot vectors, images stay images, other shapes are flattened.
+gymnax's own ``step`` resets an environment that ends and hides its last observation. Calling the underlying step
+instead keeps the true next observation, and keeps time-outs (by gymnax's own limit) apart from termination. Discrete
+observations become one-hot vectors, images stay images, other shapes are flattened.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PREFIX = "gymnax:"
 
 
 def make(name: str) -> Gymnax:
-    """The environment of an id such as gymnax:MountainCar-v0."""
+    """The environment with an id such as gymnax:MountainCar-v0."""
     known = gymnax.registration.registered_envs
     if name.removeprefix(PREFIX) not in known:
         raise unknown("environment", name, [PREFIX + one for one in known], "See gymnax's list of environments.")
     env = Gymnax(name)
-    _ = env.spec  # refuses what cannot be learned in
+    _ = env.spec  # rejects unsupported spaces
     return env
 
 
@@ -44,7 +44,7 @@ def _game(name: str) -> tuple[Any, Any]:
 @lru_cache(maxsize=32)
 def _spec(name: str) -> EnvSpec:
     env, params = _game(name)
-    with jax.ensure_compile_time_eval():  # gymnax makes the bounds of its spaces with JAX
+    with jax.ensure_compile_time_eval():  # gymnax computes the bounds of its spaces with JAX
         shape, high = _observed(name, env.observation_space(params))
         action = _action(name, env.action_space(params))
     image = len(shape) == 3
@@ -63,7 +63,7 @@ def _spec(name: str) -> EnvSpec:
 
 @dataclass(frozen=True)
 class Gymnax:
-    """One of gymnax's environments with its default parameters."""
+    """A gymnax environment with its default parameters."""
 
     name: str
 
@@ -98,11 +98,11 @@ class Gymnax:
 
 
 def _observed(name: str, space: Any) -> tuple[tuple[int, ...], float]:
-    """Shape and largest value of observations."""
+    """Shape and largest value of the observations."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),), 1.0
     if not isinstance(space, spaces.Box):
-        raise UserError(f"{name} is observed in {type(space).__name__}; only arrays and numbers can be learned from.")
+        raise UserError(f"{name} has {type(space).__name__} observations; only Box and Discrete are supported.")
     shape = tuple(int(side) for side in space.shape)
     high = float(np.max(space.high))
     if len(shape) == 3 and min(shape[:2]) >= 3 and np.isfinite(high) and high > 0:
@@ -117,4 +117,4 @@ def _action(name: str, space: Any) -> Discrete | Box:
         low, high = (np.unique(np.broadcast_to(np.asarray(bound), space.shape)) for bound in (space.low, space.high))
         if low.size == high.size == 1 and np.isfinite([low[0], high[0]]).all():
             return Box(int(space.shape[0]), float(low[0]), float(high[0]))
-    raise UserError(f"{name} acts in {space}; only Discrete actions and vectors with one finite range can be learned.")
+    raise UserError(f"{name} has actions {space}; only Discrete and vectors with one finite range are supported.")

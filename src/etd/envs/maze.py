@@ -1,10 +1,10 @@
-"""Mazes drawn in ASCII: the paper's first argument, and any maze of your own.
+"""Mazes drawn in ASCII: those of the paper's motivating example, or your own.
 
-``#`` is a wall, ``.`` is free, ``< > ^ v`` are conveyors: whatever the action, the agent leaves one in its direction.
-The agent goes up, down, left or right, stays where it is blocked, and sees the whole maze from above, itself in red.
-An episode has a fixed length and goes on after the goal. Layouts and goals are those of the authors' mazes, whose
-HardMaze has a fifth action, to stay; ours have four. Cells are (row, column) from 0; messages about a text count lines
-and columns from 1.
+``#`` is a wall, ``.`` is free, ``< > ^ v`` are conveyors: the agent leaves one in its direction whatever the action.
+The agent moves up, down, left or right, stays put when blocked, and sees the whole maze from above, itself in red.
+An episode has a fixed length and continues after the goal. Layouts and goals are those of the authors' mazes, except
+that their HardMaze has a fifth action (stay); ours have four. Cells are (row, column) from 0; error messages count
+lines and columns from 1.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Position: TypeAlias = tuple[int, int]
 MOVES: tuple[Position, ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
 """Up, down, left, right."""
 WALL, GROUND, CONVEYORS = "#", ".", "^v<>"
-"""Conveyors stand in the order of MOVES."""
+"""Conveyors are in the order of MOVES."""
 TILE = 16
-"""Pixels along a rendered cell."""
+"""Pixels per side of a rendered cell."""
 
 
 class MazeState(NamedTuple):
-    """Where the agent is, and when."""
+    """The agent's cell and the time."""
 
     cell: Array
     """[] int32: an index into ``Maze.cells``"""
@@ -47,7 +47,7 @@ class _Grid(NamedTuple):
     cells: tuple[Position, ...]
     """the S free cells, row by row"""
     numbers: np.ndarray
-    """[H, W] int32: a free cell's number, -1 in walls"""
+    """[H, W] int32: a free cell's index, -1 in walls"""
     moves: np.ndarray
     """[S, 4] int32: where each action leads"""
 
@@ -58,13 +58,13 @@ class Maze:
 
     text: str
     goal: Position | None = None
-    """where the reward is 1, not 0"""
+    """the cell where the reward is 1 instead of 0"""
     start: Position | None = None
-    """None draws it from all free cells"""
+    """None draws it uniformly from the free cells"""
     length: int = 50
-    """steps of every episode"""
+    """steps per episode"""
     noise: bool = False
-    """every wall cell is black, blue, green or cyan, drawn anew for every observation"""
+    """every wall cell is black, blue, green or cyan, redrawn for every observation"""
     name: str = "Maze"
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Maze:
 
     @property
     def index(self) -> np.ndarray:
-        """[H, W] int32: a free cell's number, -1 in walls."""
+        """[H, W] int32: a free cell's index, -1 in walls."""
         return _grid(self.text).numbers
 
     @property
@@ -125,11 +125,11 @@ class Maze:
         return MazeState(cell, time), transition
 
     def observe(self, cell: Array, key: Key) -> Array:
-        """[H, W, 3] float32 the maze with the agent in ``cell``; ``key`` colours the walls where there is noise."""
+        """[H, W, 3] float32 the maze with the agent in ``cell``; with noise, ``key`` colours the walls."""
         index = jnp.asarray(self.index)
         ground, agent = index >= 0, index == cell
         red, rest = ground, jnp.stack([ground & ~agent] * 2, -1)
-        if self.noise:  # without red there are four colours: green and blue are on or off by one fair coin each
+        if self.noise:  # four colours without red: green and blue are each on or off by a fair coin
             coins = jax.random.bernoulli(named(key, "walls"), 0.5, rest.shape)
             rest |= coins & ~ground[..., None]
         return jnp.concatenate([red[..., None], rest], -1).astype(jnp.float32)
@@ -153,7 +153,7 @@ class Maze:
 
 
 def transitions(maze: Maze) -> tuple[list[Position], np.ndarray]:
-    """The free cells and the exact dynamics [S, 4, S] float64: from a state, by an action, to a state."""
+    """The free cells and the exact transition matrix [S, 4, S] float64: state, action, next state."""
     moves = _grid(maze.text).moves
     return list(maze.cells), np.eye(len(maze.cells))[moves]
 
@@ -163,10 +163,10 @@ def transitions(maze: Maze) -> tuple[list[Position], np.ndarray]:
 
 @lru_cache(maxsize=64)
 def parse(text: str) -> tuple[str, ...]:
-    """The rows of a maze, all of one width, in one piece; anything else is refused by line and column.
+    """The rows of a maze, all of the same width and connected; a UserError names the line and column of any fault.
 
-    Blank lines before and after are left out. Where conveyors are, a maze is in one piece if it would be so with every
-    way open in both directions.
+    Blank lines before and after are dropped. A maze with conveyors is connected if it would be with every move
+    reversible.
     """
     lines = text.replace("\r\n", "\n").split("\n")
     kept = [number for number, line in enumerate(lines) if line.strip()]
@@ -178,23 +178,23 @@ def parse(text: str) -> tuple[str, ...]:
         for column, letter in enumerate(line, 1):
             if letter not in WALL + GROUND + CONVEYORS:
                 known = f"'{WALL}' (wall), '{GROUND}' (free) and the conveyors {' '.join(CONVEYORS)}"
-                raise UserError(f"Line {number}, column {column}: {letter!r} means nothing in a maze. Use {known}.")
+                raise UserError(f"Line {number}, column {column}: {letter!r} is not a maze symbol. Use {known}.")
         if len(line) != len(rows[0]):
             column = min(len(line), len(rows[0])) + 1
             widths = f"line {first + 1} has {len(rows[0])} characters, this line has {len(line)}"
-            raise UserError(f"Line {number}, column {column}: {widths}. All lines of a maze are equally long.")
+            raise UserError(f"Line {number}, column {column}: {widths}. All lines of a maze must have the same length.")
     grid = _tables(rows)
     if not grid.cells:
         last = f"line {first + len(rows)}, column {len(rows[0])}"
-        raise UserError(f"Line {first + 1}, column 1 to {last}: all are walls. A maze needs a free cell, '{GROUND}'.")
+        raise UserError(f"Line {first + 1}, column 1 to {last}: only walls. A maze needs a free cell, '{GROUND}'.")
     piece = _pieces(grid.moves)
     main = piece[np.bincount(piece)[piece].argmax()]  # the first of the largest
     if (piece != main).any():
         lost, found = (grid.cells[int(cells.argmax())] for cells in (piece != main, piece == main))
         other = f"line {found[0] + first + 1}, column {found[1] + 1}"
         raise UserError(
-            f"Line {lost[0] + first + 1}, column {lost[1] + 1}: this cell and the one in {other} cannot be reached "
-            "from each other. Open a way between them."
+            f"Line {lost[0] + first + 1}, column {lost[1] + 1}: this cell and the one at {other} are not connected. "
+            "Open a path between them."
         )
     return rows
 
@@ -244,7 +244,7 @@ IDS = tuple(_NAMED)
 
 
 def make(name: str) -> Maze:
-    """The maze of an id such as Maze-Spiral-v0, or Maze-Spiral-Noisy-v0 for walls of random colours."""
+    """The maze with an id such as Maze-Spiral-v0, or Maze-Spiral-Noisy-v0 for walls of random colours."""
     if name not in _NAMED:
         raise unknown("maze", name, IDS, "See `etd list environments`.")
     layout, noise = _NAMED[name]

@@ -1,4 +1,4 @@
-"""Gaussian noise on observations: no two are alike, which is what defeats bonuses that count."""
+"""Gaussian noise on observations: no two are identical, which defeats count-based bonuses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from etd.envs.base import DeviceEnv
 
 @dataclass(frozen=True)
 class Noisy:
-    """Adds N(0, sigma^2) to every entry, on the raw scale of the codes, without clipping or rounding.
+    """Adds N(0, sigma^2) to every entry, on the raw scale of the observation, without clipping or rounding.
 
-    ``sigma`` is a standard deviation. The paper speaks of a variance of 0.1 (sigma 0.316); its code takes 0.1 as the
+    ``sigma`` is a standard deviation. The paper states a variance of 0.1 (sigma 0.316); its code uses 0.1 as the
     standard deviation.
     """
 
@@ -25,16 +25,16 @@ class Noisy:
 
     @property
     def spec(self) -> EnvSpec:
-        """The environment's own, but for real-valued observations."""
+        """The environment's spec, with float observations."""
         return replace(self.env.spec, obs_dtype="float32")
 
     def reset(self, key: Key) -> tuple[PyTree, Array]:
-        """The level is the one that the environment makes of the same key."""
+        """The level is the one the environment generates from the same key."""
         state, obs = self.env.reset(key)
         return state, self._blur(obs, key)
 
     def step(self, state: PyTree, action: Array, key: Key) -> tuple[PyTree, Transition]:
-        """As the environment's, seen through noise. The fingerprint stays that of the true state."""
+        """The environment's step with a noisy observation. The fingerprint is still that of the true state."""
         state, transition = self.env.step(state, action, key)
         return state, transition._replace(next_obs=self._blur(transition.next_obs, key))
 

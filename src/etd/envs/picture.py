@@ -1,4 +1,4 @@
-"""A picture of an environment that draws none: what is observed."""
+"""A picture of the observation, for environments without ``render``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import numpy as np
 from etd.core.types import EnvSpec
 
 SIDE = 256
-"""Pixels of the shorter side, about."""
+"""Approximate length of the shorter side in pixels."""
 
 
 def of_observation(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
-    """[height, width, 3] uint8: an image enlarged, its channels as colours; a vector as bars around zero."""
+    """[height, width, 3] uint8: an image is enlarged, its channels as colours; a vector becomes bars around zero."""
     if spec.kind == "vector":
         return _bars(np.asarray(obs, np.float64).reshape(-1))
     shades = np.clip(np.asarray(obs, np.float64) / spec.obs_high, 0, 1)
     channels = shades.shape[-1]
-    if channels > 3:  # more than there are colours: each gets a shade of its own, the last on top
+    if channels > 3:  # more channels than colours: each gets its own shade, the last on top
         shades = (shades > 0) * (np.arange(channels) + 1) / channels
         shades = shades.max(-1, keepdims=True)
     colours = np.repeat(shades[..., :1], 3, -1) if shades.shape[-1] < 3 else shades

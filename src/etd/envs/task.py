@@ -1,4 +1,4 @@
-"""Which environment to learn in, and how it is seen."""
+"""Which environment to train in, and how it is observed."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from etd.envs.noise import Noisy
 
 @dataclass(frozen=True)
 class Task:
-    """An environment by name or as an object, and how it is seen.
+    """An environment by name or as an object, and how it is observed.
 
-    On the device it is compiled with the rest of training; on the host it is stepped by worker processes.
+    A device environment is compiled with the rest of training; a host environment is stepped by worker processes.
 
     >>> Task("MiniGrid-DoorKey-8x8-v0").spec.obs_shape
     (7, 7, 3)
     """
 
     id: str = "MiniGrid-DoorKey-8x8-v0"
-    """from `etd list environments`, or the name of ``custom``"""
+    """an id from `etd list environments`, or the name of ``custom``"""
     custom: Any = None
-    """an environment of your own: a DeviceEnv, or a Factory of Gymnasium environments"""
+    """your own environment: a DeviceEnv, or a Factory of Gymnasium environments"""
     view_size: int = 7
     """side of the square the agent sees (MiniGrid)"""
     see_through_walls: bool | None = None
-    """None keeps what MiniGrid does for the level"""
+    """None keeps MiniGrid's default for the level"""
     noise: float = limited(0.0, least=0)
     """standard deviation of Gaussian noise on observations; 0.1 in the authors' code, variance 0.1 in the paper"""
     normalise: bool = False
-    """standardise vectors that an environment on the host gives by its own running mean and variance"""
+    """standardise vector observations of a host environment by a running mean and variance"""
 
     @classmethod
     def of(cls, thing: Any) -> Task:
-        """A task of an id, of ``module:Class``, of an environment, or a task as it is."""
+        """A task from an id, ``module:Class`` or an environment; a task is returned as is."""
         if isinstance(thing, Task | plugins.Unavailable):
             return thing  # type: ignore[return-value]
         if isinstance(thing, str):
@@ -58,17 +58,17 @@ class Task:
 
     @property
     def family(self) -> Family | None:
-        """None for an environment of the user's own."""
+        """None for the user's own environment."""
         return None if self.custom is not None else families.find(self.id)
 
     @property
     def spec(self) -> EnvSpec:
-        """What can be known of it, or a sentence on why it cannot be made."""
+        """The environment's spec; a UserError if the environment cannot be created."""
         on_host = self.host()
         return self.make().spec if on_host is None else on_host.spec
 
     def host(self) -> HostEnv | None:
-        """The environment if it lives on the host; None if on the device or nowhere."""
+        """The environment if it lives on the host; None if it lives on the device or does not exist."""
         factory = self.custom if isinstance(self.custom, Factory) else None
         if factory is None and not (self.family and self.family.on_host):
             return None
@@ -77,15 +77,15 @@ class Task:
             raise UserError(f"noise is added on the device; {self.id} lives on the host. Leave noise at 0.")
         env = HostEnv(self.id, self.normalise, factory)
         if self.normalise and env.spec.kind != "vector":
-            raise UserError(f"{self.id} is seen in images, which are not normalised. Leave normalise off.")
+            raise UserError(f"{self.id} has image observations, which cannot be normalised. Leave normalise off.")
         return env
 
     def make(self) -> DeviceEnv:
-        """The environment on the device, or a sentence on why it cannot be made."""
+        """The device environment; a UserError if it cannot be created."""
         if self.host() is not None:
-            raise UserError(f"This works with environments on the device only; {self.id} lives on the host.")
+            raise UserError(f"This works only with device environments; {self.id} lives on the host.")
         if self.normalise:
-            raise UserError(f"normalise serves vectors from the host; {self.id} lives on the device. Leave it off.")
+            raise UserError(f"normalise works only for host environments; {self.id} lives on the device. Leave it off.")
         if isinstance(self.custom, plugins.Unavailable):
             raise UserError(self.custom.why)
         env: DeviceEnv
@@ -103,4 +103,4 @@ class Task:
 
     def _refuse_minigrid_fields(self) -> None:
         if (self.view_size, self.see_through_walls) != (Task.view_size, Task.see_through_walls):
-            raise UserError(f"view_size and see_through_walls are MiniGrid's; {self.id} has no such view.")
+            raise UserError(f"view_size and see_through_walls apply only to MiniGrid. Leave them out for {self.id}.")

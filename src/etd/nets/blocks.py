@@ -1,8 +1,8 @@
-"""Layers with PyTorch's default initialisation, so that runs start where the paper's runs start.
+"""Layers with PyTorch's default initialisation, as in the paper's runs.
 
 Weights and biases are drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)); norm layers start at weight 1, bias 0. A module is
-built with each ``Drawn`` weight at its bound; ``nets.model.create`` then draws all of a network's weights at once,
-because every draw is compiled apart: ten of them took 12 s on a CPU, one of the same size 1.5 s.
+built with each ``Drawn`` weight set to its bound; ``nets.model.create`` then draws all of a network's weights at once,
+because every draw is compiled separately: ten took 12 s on a CPU, one of the same total size 1.5 s.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Linear(nnx.Module):
 
 
 def settle(x: Any) -> Any:
-    """Keep the CPU compiler from fusing the computation of ``x`` into, and so repeating it in, all that reads it.
+    """Keep the CPU compiler from fusing the computation of ``x`` into its consumers, which would repeat it in each.
 
-    A pass forward and backward through the grid trunk alone took a tenth to a fifth less CPU time with these marks; in
-    whole model epochs the gain was within the noise.
+    These barriers cut the CPU time of a forward and backward pass through the grid trunk alone by 10-20 %; over whole
+    model epochs the gain was within the noise.
     """
     return optimization_barrier(x) if jax.default_backend() == "cpu" else x
 
@@ -53,8 +53,8 @@ def settle(x: Any) -> Any:
 class Norm(nnx.Module):
     """BatchNorm per channel, LayerNorm over all of ``shape`` with one weight per entry, or nothing.
 
-    Training uses the minibatch's statistics and moves the running ones (momentum 0.1 in PyTorch's sense, running
-    variance unbiased); otherwise the running ones are used and cannot move.
+    Training uses the minibatch's statistics and updates the running ones (momentum 0.1 in PyTorch's sense, running
+    variance unbiased); evaluation uses the running ones and leaves them unchanged.
     """
 
     def __init__(self, kind: NormKind, shape: tuple[int, ...]):
@@ -147,11 +147,11 @@ def conv(x: Array, kernel: Array, size: int) -> Array:
     """``size`` x ``size`` convolution of stride 1 as one matmul: [..., h, w, c] and [size^2 c, o] to
     [..., h-size+1, w-size+1, o].
 
-    On small grids this beats the convolution primitive, on the CPU and on the GPU, and it stays one batched matmul
-    under a seed vmap. On a CPU the primitive is ten times slower inside a loop, which every training is (6.0 s against
-    0.6 s for loss and gradient of 512 images of 64 x 64). The barriers keep XLA from fusing patches with what is around
-    them and so computing them more than once; without them an iteration of 32 seeds on an H200 took 939 ms, with them
-    813 (tensorfloat32).
+    On small grids this beats the convolution primitive on both CPU and GPU, and it stays one batched matmul under a
+    vmap over seeds. On a CPU the primitive is ten times slower inside a loop, and training is one (6.0 s against 0.6 s
+    for the loss and gradient of 512 images of 64 x 64). The barriers keep XLA from fusing the patches with neighbouring
+    operations and computing them more than once: an iteration of 32 seeds on an H200 took 939 ms without them, 813 ms
+    with them (tensorfloat32).
     """
     return _patches(x, size) @ kernel
 
@@ -186,8 +186,8 @@ conv.defvjp(_conv_forward, _conv_backward)
 
 
 def _blocks(x: Array, stride: int) -> Array:
-    """[B, h, w, c] as [B, h/s, w/s, s s c]: a convolution whose kernel is a multiple of its stride s is one of stride 1
-    over these. Rows and columns that no kernel reaches are left out."""
+    """[B, h, w, c] as [B, h/s, w/s, s s c]: a convolution whose kernel size is a multiple of its stride s is a stride-1
+    convolution over these. Rows and columns that no kernel reaches are dropped."""
     if stride == 1:
         return x
     batch, height, width, channels = x.shape
@@ -197,7 +197,7 @@ def _blocks(x: Array, stride: int) -> Array:
 
 
 def _block_kernel(kernel: Array, stride: int) -> Array:
-    """[K, K, c, o] as [K K c, o] in the order of patches of blocks."""
+    """[K, K, c, o] as [K K c, o], in the order of the patches of ``_blocks``."""
     size, outputs = kernel.shape[0] // stride, kernel.shape[-1]
     split = kernel.reshape(size, stride, size, stride, -1, outputs)
     return split.transpose(0, 2, 1, 3, 4, 5).reshape(-1, outputs)

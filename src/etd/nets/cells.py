@@ -1,8 +1,7 @@
 """Recurrent cells: what a network remembers from step to step. ``CELLS`` is the registry.
 
-A cell's module maps (x [B, F], hidden [B, H]) to (output [B, size], hidden [B, H]). What is remembered of
-an environment is one row of ``hidden``, zero before an episode's first observation: who carries it need not know the
-cell.
+A cell's module maps (x [B, F], hidden [B, H]) to (output [B, size], hidden [B, H]). Each environment's memory is one
+row of ``hidden``, zero before an episode's first observation; the code that carries it need not know the cell.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from etd.nets.blocks import Linear
 
 @dataclass(frozen=True)
 class Cell(ABC):
-    """Which cell a network has. One of your own subclasses this, with fields of its own.
+    """Which cell a network uses. Subclass it, with fields of your own, to add one.
 
     >>> LSTM().width(64)  # h and c side by side
     128
@@ -33,11 +32,11 @@ class Cell(ABC):
 
     @abstractmethod
     def width(self, size: int) -> int:
-        """H, the width of the recurrent state; 0 for none."""
+        """H, the width of the recurrent state; 0 without memory."""
 
 
 class GRUCell(nnx.Module):
-    """PyTorch's GRU cell: two bias vectors, the reset gate multiplies the already biased hidden term.
+    """PyTorch's GRU cell: two bias vectors; the reset gate multiplies the hidden term after its bias is added.
 
     r = s(W_ir x + b_ir + W_hr h + b_hr),  z likewise,  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),
     h' = (1 - z) n + z h.
@@ -76,7 +75,7 @@ class LSTMCell(nnx.Module):
 
 
 class Identity(nnx.Module):
-    """The input is the output, the state is handed on."""
+    """Returns input and state unchanged."""
 
     def __call__(self, x: Array, hidden: Array) -> tuple[Array, Array]:
         return x, hidden
@@ -84,7 +83,7 @@ class Identity(nnx.Module):
 
 @dataclass(frozen=True)
 class GRU(Cell):
-    """Gated recurrent unit, the paper's."""
+    """Gated recurrent unit, as in the paper."""
 
     def build(self, inputs: int, size: int) -> nnx.Module:
         return GRUCell(inputs, size)
@@ -106,7 +105,7 @@ class LSTM(Cell):
 
 @dataclass(frozen=True)
 class NoCell(Cell):
-    """No memory: every observation is seen for itself. Input and output are of one width."""
+    """No memory: every observation is processed on its own. Input and output have the same width."""
 
     def build(self, inputs: int, size: int) -> nnx.Module:
         return Identity()

@@ -1,4 +1,4 @@
-"""The one loop of epochs and minibatches, used by PPO and by every bonus."""
+"""The loop over epochs and minibatches, shared by PPO and every bonus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etd.nets.model import Learner, Loss, descend
 
 
 def adam(learning_rate: float, max_grad_norm: float) -> optax.GradientTransformation:
-    """Adam with the paper's epsilon behind a clip of the global gradient norm."""
+    """Adam with the paper's epsilon, after clipping the global gradient norm."""
     return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
 
 
@@ -24,7 +24,7 @@ def fit(
     epochs: int,
     minibatch: int,
 ) -> tuple[Learner, Metrics]:
-    """Descend ``loss`` over ``epochs`` fresh permutations of ``examples`` (leading axis T*N) in minibatches.
+    """Minimise ``loss`` over ``epochs`` fresh permutations of ``examples`` (leading axis T*N) in minibatches.
 
     Metrics are means over all minibatches.
     """

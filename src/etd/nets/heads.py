@@ -14,7 +14,7 @@ from etd.nets.blocks import Linear
 
 
 class Categorical(NamedTuple):
-    """Sampled by adding Gumbel noise and taking the largest."""
+    """Sampled with the Gumbel-max trick."""
 
     logits: Array
     """[..., A]"""
@@ -33,7 +33,7 @@ class Categorical(NamedTuple):
 
 
 class Gaussian(NamedTuple):
-    """No squashing; the action is clipped to its box only on its way into the environment."""
+    """No squashing; actions are clipped to the box only when passed to the environment."""
 
     logits: Array
     """[..., size] the mean"""
@@ -55,9 +55,9 @@ Distribution: TypeAlias = Categorical | Gaussian
 
 
 def action_noise(key: Key, action: Discrete | Box, lead: tuple[int, ...]) -> Array:
-    """What ``sample`` turns into actions, for many steps at once: Gumbel [..., n] or normal [..., size].
+    """The noise that ``sample`` turns into actions, for many steps at once: Gumbel [..., n] or normal [..., size].
 
-    Drawing it for a whole rollout outside the loop over steps keeps the random generator out of that loop.
+    Drawing it for the whole rollout keeps random number generation out of the loop over steps.
     """
     if isinstance(action, Discrete):
         return jax.random.gumbel(key, (*lead, action.n))
@@ -65,7 +65,7 @@ def action_noise(key: Key, action: Discrete | Box, lead: tuple[int, ...]) -> Arr
 
 
 class ActionHead(nnx.Module):
-    """A linear layer from latent to distribution, zero at the start."""
+    """A linear layer from latent to distribution, initialised to zero."""
 
     def __init__(self, latent: int, action: Discrete | Box):
         self.linear = Linear(latent, action.n if isinstance(action, Discrete) else action.size, bound=0.0)

@@ -1,4 +1,4 @@
-"""Where flax.nnx modules become pure arrays and back. No other file splits or merges a module."""
+"""Converts flax.nnx modules to pure arrays and back. No other file splits or merges a module."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from etd.nets.blocks import Drawn
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Learner:
-    """A network under training: its structure (static) and its arrays, by lifetime."""
+    """A network in training: its structure (static) and its arrays, grouped by what updates them."""
 
     graph: Any = field(metadata={"static": True})
     params: PyTree
-    """Moved by the optimiser."""
+    """Updated by the optimiser."""
     stats: PyTree
-    """BatchNorm's running statistics, moved by training-mode forward passes."""
+    """BatchNorm's running statistics, updated by training-mode forward passes."""
     opt: PyTree
     """The optimiser's own state."""
 
     def net(self) -> Any:
-        """The module in eval mode. What it computes cannot change this learner."""
+        """The module in eval mode. Calling it cannot change this learner."""
         return _merge(self.graph, self.params, self.stats, training=False)
 
     def size(self) -> int:
-        """How many trainable numbers."""
+        """Number of trainable parameters."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.params))
 
 
@@ -43,7 +43,7 @@ Loss = Callable[[Any, PyTree, Key], tuple[jax.Array, dict[str, jax.Array]]]
 
 
 def create(build: Callable[[], nnx.Module], optimiser: optax.GradientTransformation, key: Key) -> Learner:
-    """A fresh learner of the module that ``build`` makes, its Drawn weights drawn from one stream."""
+    """A fresh learner for the module that ``build`` returns; one random stream initialises all its Drawn weights."""
     net = build()
     bounds, shape = jax.tree.flatten(nnx.to_pure_dict(nnx.state(net, Drawn)))
     ends = np.cumsum([0] + [bound.size for bound in bounds])
@@ -74,7 +74,7 @@ def descend(
 
 
 def _merge(graph: Any, params: PyTree, stats: PyTree, training: bool) -> Any:
-    # copy=True gives variables of the present trace: nnx refuses to mutate those of an outer one (BatchNorm does).
+    # copy=True gives variables of the current trace: nnx refuses to mutate those of an outer trace, as BatchNorm must.
     net = nnx.merge(graph, nnx.State(params), nnx.State(stats), copy=True)
     net.set_attributes(training=training, raise_if_not_found=False)
     return net

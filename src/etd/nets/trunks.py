@@ -1,4 +1,4 @@
-"""Feature extractors: observation in, vector of ``features`` out. A ``Trunk`` says which."""
+"""Feature extractors: observation in, vector of ``features`` out. A ``Trunk`` chooses one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ConvTrunk(nnx.Module):
 
 
 class VectorTrunk(nnx.Module):
-    """Three linear layers with ReLU and no norm, as the authors' code has it for vector observations."""
+    """Three linear layers with ReLU and no norm, as in the authors' code for vector observations."""
 
     def __init__(self, spec: EnvSpec, features: int):
         sizes = [spec.obs_size, 256, 256, features]
@@ -57,8 +57,8 @@ class VectorTrunk(nnx.Module):
 
 @dataclass(frozen=True)
 class Trunk:
-    """Which extractor a network has: this one, the paper's, goes by the kind of observation. One of your own subclasses
-    it, with fields of its own, and builds a module that maps [B, *obs_shape] to [B, features].
+    """Which feature extractor a network uses. This one, the paper's, depends on the kind of observation. To add one,
+    subclass it, with fields of your own, and build a module that maps [B, *obs_shape] to [B, features].
 
     >>> import etd
     >>> spec = etd.Task("MiniGrid-DoorKey-8x8-v0").spec

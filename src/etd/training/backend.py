@@ -1,5 +1,5 @@
-"""Where the environments live: on the device, compiled with the rest, or on the host, in worker processes. Nobody else
-asks.
+"""Training on the device, where environments are compiled with the rest, or on the host, where they run in worker
+processes. Only this file needs to know which.
 
     with backend.open(experiment) as agents:
         state = agents.start()
@@ -35,27 +35,27 @@ _replay = jax.jit(replay, static_argnums=0)
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode to look at, in NumPy."""
+    """One episode for display, in NumPy."""
 
     actions: np.ndarray
-    """[T] or [T, size], as the environment took them"""
+    """[T] or [T, size], as passed to the environment"""
     rewards: np.ndarray
     """[T]"""
     bonus: np.ndarray
-    """[T] raw, of the state each step led to"""
+    """[T] raw bonus of each step"""
     success: bool
     pictures: dict[int, np.ndarray]
-    """by step: [height, width, 3] uint8 after so many steps"""
+    """[height, width, 3] uint8 by number of steps taken"""
     states: PyTree | None
-    """[T+1, ...] where the environment has any to give, else None"""
+    """[T+1, ...] environment states; None on the host"""
 
     def __len__(self) -> int:
         return len(self.rewards)
 
 
 class Backend(ABC):
-    """The agents of an experiment, all seeds together, in their environments. Leaving its context ends what it began;
-    it begins again when asked to."""
+    """The agents of an experiment, all seeds together, in their environments. Leaving its context stops its processes;
+    they restart when needed."""
 
     def __init__(self, experiment: Experiment, spec: EnvSpec) -> None:
         self.experiment, self.spec = experiment, spec
@@ -67,32 +67,32 @@ class Backend(ABC):
     @abstractmethod
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """The state after one iteration, and its metrics [S]; may return before they are computed. Consumes its input,
-        unless it fails with a UserError: then nothing was learned, and the state is whole."""
+        unless it raises a UserError: then nothing was learned, and the state is intact."""
 
     @abstractmethod
     def collect(self, state: TrainState) -> tuple[TrainState, Rollout]:
-        """Act for one rollout without learning: the state, and the rollout [S, T, N, ...]."""
+        """Act for one rollout without learning: the new state, and the rollout [S, T, N, ...]."""
 
     @abstractmethod
     def evaluate(self, state: TrainState, index: int, episodes: int, greedy: bool = False) -> Outcome:
-        """How ``episodes`` fresh episodes go for the seed at ``index``, in NumPy. ``greedy`` takes the likeliest
-        action, else it is sampled."""
+        """The outcome of ``episodes`` fresh episodes of the seed at ``index``, in NumPy. ``greedy`` takes the most
+        likely action instead of sampling."""
 
     @abstractmethod
     def film(
         self, state: TrainState, index: int, episodes: int, greedy: bool, shown: Callable[[int], Collection[int]]
     ) -> Episode:
-        """The first success among ``episodes`` fresh ones of the seed at ``index``, or else the one of the highest
-        return. Of its length ``shown`` makes the steps to have pictures of: all of a long one would fill the memory."""
+        """The first success among ``episodes`` fresh episodes of the seed at ``index``, or else the one with the
+        highest return. ``shown`` maps its length to the steps to draw: all of a long episode would fill the memory."""
 
     def read(self, metrics: Metrics) -> dict[str, np.ndarray]:
-        """An iteration's metrics [S] in NumPy, once they are computed. A UserError if the environment broke its spec
-        in it: then nothing of that iteration should be kept."""
+        """An iteration's metrics [S] in NumPy; waits until they are computed. A UserError if the environment violated
+        its spec: then the iteration should be discarded."""
         return spec_check.check(self.spec, jax.device_get(metrics))
 
     @abstractmethod
     def close(self) -> None:
-        """End what runs beside this process."""
+        """Stop any other processes."""
 
     def __enter__(self) -> Self:
         return self
@@ -102,13 +102,13 @@ class Backend(ABC):
 
 
 def open(experiment: Experiment, say: Callable[[str], None] = print) -> Backend:
-    """Where this experiment's environments live. ``say`` is told what a user should know of them on the way."""
+    """The backend for this experiment's environments. ``say`` receives warnings for the user."""
     env = experiment.env.host()
     return DeviceBackend(experiment) if env is None else HostBackend(experiment, env, say)
 
 
 def shapes(experiment: Experiment) -> PyTree:
-    """Shapes and types of the whole state, without computing anything."""
+    """Shapes and types of the whole training state, without computing anything."""
     return jax.eval_shape(open(experiment).start)
 
 
@@ -144,7 +144,7 @@ class DeviceBackend(Backend):
         length = int(played.outcome.length[best])
 
         def mine(tree: PyTree) -> Any:
-            """The chosen episode's rows of what is [max_steps, E, ...]."""
+            """The chosen episode's rows of leaves [max_steps, E, ...]."""
             return jax.tree.map(lambda leaf: leaf[:length, best], tree)
 
         actions = to_env(mine(played.rollout.action), self.spec.action)
@@ -164,7 +164,7 @@ class DeviceBackend(Backend):
         )
 
     def _picture(self, state: PyTree, obs: np.ndarray) -> np.ndarray:
-        """As the environment draws itself, else of what was seen."""
+        """The environment's own rendering, or else a picture of the observation."""
         inner = self.env.env if isinstance(self.env, Noisy) else self.env
         render = getattr(inner, "render", None)
         if render is None:
@@ -172,22 +172,22 @@ class DeviceBackend(Backend):
         drawn = np.asarray(render(state))
         if drawn.ndim != 3 or drawn.shape[2] != 3 or drawn.dtype != np.uint8:
             raise UserError(
-                f"{self.spec.name}.render gave {drawn.dtype}{list(drawn.shape)}; a picture is uint8[height, width, 3]."
+                f"{self.spec.name}.render gave {drawn.dtype}{list(drawn.shape)}; it must give uint8[height, width, 3]."
             )
         return drawn
 
     def close(self) -> None:
-        """Nothing does."""
+        """There are none."""
 
 
 class HostBackend(Backend):
-    """Acting is a loop over steps of environments in worker processes; learning is the same compiled function."""
+    """Acting is a Python loop over environments in worker processes; learning is the same compiled function."""
 
     def __init__(self, experiment: Experiment, env: HostEnv, say: Callable[[str], None] = print) -> None:
         super().__init__(experiment, env.spec)
         self.env, self.say = env, say
         self.collector: HostCollector | None = None
-        """from the first iteration on, whose state says where its environments are"""
+        """created at the first iteration, from the environments in its state"""
         self._init, self._noise = compiled.make_host_init(experiment, env), compiled.make_noise(experiment)
         self._act, self._update = compiled.make_actor(experiment), compiled.make_update(experiment)
 
@@ -203,15 +203,15 @@ class HostBackend(Backend):
         return after, rollout
 
     def _rollout(self, state: TrainState) -> tuple[PyTree, np.ndarray, Rollout]:
-        """Where the environments are after acting, the recurrent states, and the rollout."""
+        """The running environments and recurrent states after acting, and the rollout."""
         collector = self.collector = self.collector or self._collector(state)
         noise, hidden = np.asarray(self._noise(state)), jax.device_get(state.hidden)
         try:
             hidden, rollout = collector.rollout(self._act, state.learner.policy, hidden, noise)
         except BaseException:
-            self.close()  # its environments are no longer where the state has them
+            self.close()  # its environments no longer match the state
             raise
-        running = jax.tree.map(np.copy, collector.running)  # learning reads it while the collector goes on
+        running = jax.tree.map(np.copy, collector.running)  # learning reads it while the collector continues
         return running, hidden, rollout
 
     def _collector(self, state: TrainState) -> HostCollector:
@@ -234,7 +234,7 @@ class HostBackend(Backend):
 
     @property
     def waited(self) -> float:
-        """Seconds that training has waited for environments since they began."""
+        """Seconds training has waited for environments since they were started."""
         return 0.0 if self.collector is None else self.collector.waited
 
     def close(self) -> None:
@@ -254,6 +254,6 @@ def _outcome(played: list[host_play.Played]) -> Outcome:
 
 
 def _worth_showing(went: Outcome) -> int:
-    """The first success, or else the first of the highest return."""
+    """The first success, or else the first with the highest return."""
     success = np.asarray(went.success)
     return int(success.argmax()) if success.any() else int(np.asarray(went.total).argmax())

@@ -1,4 +1,4 @@
-"""Acting: T steps of N environments under the present policy, inside one compiled scan."""
+"""Acting: T steps of N environments under the current policy, in one compiled scan."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Action = TypeVar("Action", Array, np.ndarray)
 
 
 def to_env(action: Action, space: Discrete | Box) -> Action:
-    """Only the environment sees a clipped action; the rollout keeps what the policy drew."""
+    """The action clipped to the box, for the environment only; the rollout keeps what the policy sampled."""
     return action.clip(space.low, space.high) if isinstance(space, Box) else action
 
 
 def act(
     net: ActorCritic, obs: Array, hidden: Array, noise: Array, keep: frozenset[str]
 ) -> tuple[dict[str, Any], Array]:
-    """One step's rows of a Rollout [N, ...], without what the environment adds, and the recurrent states after it."""
+    """One step's rows of a Rollout [N, ...], without the transition, and the recurrent states after it."""
     out: Output = net(obs, hidden)
     action = out.policy.sample(noise)
     row: dict[str, Any] = {
@@ -56,9 +56,10 @@ def collect(
     keep: frozenset[str],
     greedy: bool = False,
 ) -> tuple[Envs, Array, Rollout]:
-    """The environments and recurrent states [N, H] afterwards, and the Rollout. ``keep`` names its optional fields.
+    """The environments and recurrent states [N, H] after the rollout, and the Rollout. ``keep`` names its optional
+    fields.
 
-    Without noise a policy's sample is its likeliest action: that is ``greedy``.
+    ``greedy`` sets the noise to zero, so the policy's sample is its most likely action.
     """
     net: ActorCritic = learner.net()
     space = env.spec.action
@@ -74,13 +75,13 @@ def collect(
     (envs, hidden), rows = jax.lax.scan(advance, (envs, hidden), (noise, step_keys(key, steps)))
     last = net(envs.now.obs, hidden)
     ends = {"obs": envs.now.obs, "value": last.value, "hidden": hidden, "features": last.features}
-    for name in sorted(ends.keys() & rows.keys()):  # in one order, so that every process compiles the same program
+    for name in sorted(ends.keys() & rows.keys()):  # sorted, so every process compiles the same program
         rows[name] = jnp.concatenate([rows[name], ends[name][None]])
     return envs, hidden, Rollout(**rows)
 
 
 def step_keys(key: Key, steps: int) -> Key:
-    """[T] what ``autoreset.step`` draws from at each step, where ``key`` is given to ``collect``."""
+    """[T] the key of ``autoreset.step`` at each step when ``collect`` is given ``key``."""
     return jax.random.split(named(key, "env"), steps)
 
 

@@ -1,5 +1,5 @@
-"""The seed axis, its devices and compilation. Only this file knows that there are several seeds, and ``host_collect``,
-whose one pool of environments serves them all."""
+"""The seed axis, devices and compilation. Only this file and ``host_collect``, which has one pool of environments for
+all seeds, deal with more than one seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from etd.training.learn import TrainState
 
 @lru_cache(maxsize=8)
 def make_init(experiment: Experiment) -> Callable[[], TrainState]:
-    """A function that makes the first state of all seeds, leaves [S, ...]."""
+    """A function that returns the first state of all seeds, leaves [S, ...]."""
     return _init(experiment, partial(learn.init, experiment, experiment.env.make()))
 
 
@@ -34,8 +34,8 @@ def make_init(experiment: Experiment) -> Callable[[], TrainState]:
 def make_step(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState, Metrics]]:
     """A compiled function: the state after one iteration, and its metrics [S]. It consumes its input.
 
-    One iteration a call, not a scan over many: XLA treats loops of different lengths differently, down to the last
-    bit, and a resumed run must continue exactly wherever it was cut. The call costs nothing beside an iteration.
+    One iteration per call, not a scan over many: XLA compiles loops of different lengths differently, which changes
+    the last bits, and a resumed run must continue exactly wherever it stopped. The cost of the call is negligible.
     """
     env, place = experiment.env.make(), _place(experiment.seeds)
     step = _precise(experiment, jax.jit(over_seeds(partial(learn.iterate, experiment, env)), donate_argnums=0))
@@ -55,7 +55,7 @@ def make_collector(experiment: Experiment) -> Callable[[TrainState], tuple[Train
 
 
 def _init(experiment: Experiment, one: Callable[[Key], TrainState]) -> Callable[[], TrainState]:
-    """Of ``one`` seed's first state, from its key."""
+    """The first state of all seeds, where ``one`` maps a seed's key to its first state."""
 
     def begin() -> TrainState:
         seeds = experiment.seed + jnp.arange(experiment.seeds)
@@ -64,18 +64,18 @@ def _init(experiment: Experiment, one: Callable[[Key], TrainState]) -> Callable[
     return _precise(experiment, jax.jit(begin))
 
 
-# The parts of an iteration where the environments live on the host.
+# The parts of an iteration with environments on the host.
 
 
 @lru_cache(maxsize=8)
 def make_host_init(experiment: Experiment, env: HostEnv) -> Callable[[], TrainState]:
-    """As ``make_init``, around environments of the host that are yet to begin."""
+    """Like ``make_init``, for host environments that have not started yet."""
     return _init(experiment, lambda key: learn.assemble(experiment, env.spec, env.begin(experiment.num_envs), key))
 
 
 @lru_cache(maxsize=8)
 def make_noise(experiment: Experiment) -> Callable[[TrainState], Array]:
-    """A compiled function: what an iteration's actions are sampled with, [S, T, N, ...]."""
+    """A compiled function: the action noise of an iteration, [S, T, N, ...]."""
 
     def draw(state: TrainState) -> Array:
         lead = (experiment.rollout_steps, experiment.num_envs)
@@ -86,7 +86,7 @@ def make_noise(experiment: Experiment) -> Callable[[TrainState], Array]:
 
 @lru_cache(maxsize=8)
 def make_play_noise(experiment: Experiment, steps: int, num_envs: int, greedy: bool) -> Callable[[Key, int], Array]:
-    """A compiled function: what the actions of a part of a game are sampled with, [S, steps, num_envs, ...]."""
+    """A compiled function: the action noise of a chunk of an evaluation, [S, steps, num_envs, ...]."""
 
     def draw(key: Key, part: Array) -> Array:
         drawn = action_noise(named(key, "play", part), experiment.env.spec.action, (steps, num_envs))
@@ -97,8 +97,8 @@ def make_play_noise(experiment: Experiment, steps: int, num_envs: int, greedy: b
 
 @lru_cache(maxsize=8)
 def make_episode_scorer(experiment: Experiment) -> Callable[[TrainState, int, Array, Array, Transition], Array]:
-    """A compiled function of one episode that the seed at an index played: observations [T+1, ...], actions [T, ...]
-    and transitions [T, ...] to the bonus [T], before standardising, under a memory that was empty at its start."""
+    """A compiled function of one episode played by the seed at an index: observations [T+1, ...], actions [T, ...] and
+    transitions [T, ...] to the bonus [T], before standardising, with a memory that is empty at the start."""
     bonus = experiment.bonus
 
     def appraise(state: TrainState, index: int, obs: Array, action: Array, step: Transition) -> Array:
@@ -123,8 +123,8 @@ def make_episode_scorer(experiment: Experiment) -> Callable[[TrainState, int, Ar
 
 @lru_cache(maxsize=8)
 def make_actor(experiment: Experiment) -> Callable[[Learner, Array, Array, Array], tuple[dict[str, Array], Array]]:
-    """A compiled function of policies [S], observations, recurrent states and noise [S, G, ...] for any number G of
-    environments: the new fields of one step's rows, and the recurrent states after it."""
+    """A compiled function of policies [S] and of observations, recurrent states and noise [S, G, ...] for any number G
+    of environments: the new fields of one step's rows, and the recurrent states after it."""
 
     def look(policy: Learner, obs: Array, hidden: Array, noise: Array) -> tuple[dict[str, Array], Array]:
         row, after = act(policy.net(), obs, hidden, noise, experiment.bonus.needs)
@@ -135,7 +135,7 @@ def make_actor(experiment: Experiment) -> Callable[[Learner, Array, Array, Array
 
 @lru_cache(maxsize=8)
 def make_update(experiment: Experiment) -> Callable[[TrainState, PyTree, PyTree, PyTree], tuple[TrainState, Metrics]]:
-    """A compiled ``learn.learn_from_rollout`` of all seeds. It consumes the state."""
+    """A compiled ``learn.learn_from_rollout`` for all seeds. It consumes the state."""
     work = partial(learn.learn_from_rollout, experiment, experiment.env.spec)
     place = _place(experiment.seeds)
     step = _precise(experiment, jax.jit(over_seeds(work), donate_argnums=0))
@@ -150,7 +150,7 @@ def make_player(experiment: Experiment, episodes: int, greedy: bool) -> Callable
 
 @lru_cache(maxsize=8)
 def make_evaluator(experiment: Experiment, episodes: int, greedy: bool) -> Callable[[TrainState, int, Key], Outcome]:
-    """A compiled function of how ``episodes`` go for the policy of the seed at an index."""
+    """A compiled function: the outcome of ``episodes`` with the policy of the seed at an index."""
     return _of_one_seed(experiment, lambda env, learner, key: outcome(experiment, env, learner, episodes, key, greedy))
 
 
@@ -166,8 +166,8 @@ def _of_one_seed(experiment: Experiment, work: Callable) -> Callable:
 def over_seeds(function: Callable) -> Callable:
     """``function`` of one seed as a function of all, leaves [S, ...].
 
-    An accelerator takes all seeds as one batch. A CPU is full with one seed already, and its batched matrix products
-    are slower: there the seeds take turns. Several devices take equal shares of the seeds.
+    An accelerator runs all seeds as one batch. One seed already saturates a CPU, and batched matrix products are slower
+    there, so the seeds take turns. Several devices take equal shares of the seeds.
     """
     if jax.default_backend() == "cpu":
         return _shared(lambda *args: jax.lax.map(lambda one: function(*one), args))
@@ -175,9 +175,9 @@ def over_seeds(function: Callable) -> Callable:
 
 
 def precision(experiment: Experiment) -> AbstractContextManager:
-    """Within it, matrix products are traced at the experiment's precision.
+    """A context in which matrix products are traced at the experiment's precision.
 
-    A CPU always computes in float32; asking it to would only keep XLA from its fast, threaded products.
+    A CPU always computes in float32; requesting that would only keep XLA from using its fast, threaded products.
     """
     if jax.default_backend() == "cpu":
         return nullcontext()
@@ -185,20 +185,20 @@ def precision(experiment: Experiment) -> AbstractContextManager:
 
 
 def _place(seeds: int) -> NamedSharding | None:
-    """Where the seeds live: on as many of this host's devices as divide them. None if that is one."""
+    """The sharding of the seeds: over the largest number of local devices that divides them. None if that is one."""
     devices = jax.local_devices()
     count = max(n for n in range(1, len(devices) + 1) if seeds % n == 0)
     return NamedSharding(Mesh(devices[:count], ("seed",)), PartitionSpec("seed")) if count > 1 else None
 
 
 def _shared(function: Callable) -> Callable:
-    """``function`` of some seeds as one of all: each device computes its share and waits for none."""
+    """``function`` of some seeds as a function of all: each device computes its share independently."""
 
     def run(*args: PyTree) -> PyTree:
         place = _place(len(jax.tree.leaves(args)[0]))
         if place is None:
             return function(*args)
-        # Seeds never meet: nothing could be found by checking which values vary over devices.
+        # Seeds never communicate, so there is nothing to gain from checking which values vary over devices.
         share = jax.shard_map(function, mesh=place.mesh, in_specs=place.spec, out_specs=place.spec, check_vma=False)
         return share(*args)
 
@@ -206,7 +206,7 @@ def _shared(function: Callable) -> Callable:
 
 
 def _moved(state: TrainState, place: NamedSharding) -> TrainState:
-    """A loaded state comes on one device. Moved first, it needs no program of its own; what it leaves is freed."""
+    """A loaded state is on one device. Moving it first avoids compiling another program; the old copy is freed."""
     if len(state.key.devices()) > 1:
         return state
     moved = jax.device_put(state, place)

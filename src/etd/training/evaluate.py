@@ -17,11 +17,11 @@ from etd.training.experiment import Experiment
 from etd.training.learn import LearnerState
 
 CHUNK = 64
-"""Steps between looks at whether every episode has ended."""
+"""Steps between checks whether every episode has ended."""
 
 
 class Outcome(NamedTuple):
-    """How one episode of each of E environments went."""
+    """The outcome of one episode in each of E environments."""
 
     length: Array
     """[E]"""
@@ -30,31 +30,31 @@ class Outcome(NamedTuple):
     success: Array
     """[E] bool"""
     achieved: Array | None
-    """[E, K] bool: what each unlocked"""
+    """[E, K] bool: achievements unlocked"""
 
 
 _Carry: TypeAlias = tuple[Array, Envs, Array, Array, Outcome]
-"""How many chunks were played; environments, recurrent states, which episodes go on, and how all went so far."""
+"""Number of chunks played, environments, recurrent states, which episodes are still running, and the outcome so far."""
 
 
 class Episodes(NamedTuple):
-    """One episode of each of E environments, from its start; rows after an episode's end are not part of it."""
+    """One episode in each of E environments, from its start; ignore the rows after an episode's end."""
 
     start: PyTree
     """[E, ...] the first environment states"""
     rollout: Rollout
     """[max_steps, E, ...]"""
     bonus: Array
-    """[max_steps, E] before standardising, under a memory that was empty at the start"""
+    """[max_steps, E] before standardising, with a memory that is empty at the start"""
     keys: Key
-    """[max_steps, E] what each environment's steps drew from"""
+    """[max_steps, E] the key of each environment step"""
     outcome: Outcome
 
 
 def play(
     experiment: Experiment, env: DeviceEnv, learner: LearnerState, episodes: int, key: Key, greedy: bool
 ) -> Episodes:
-    """One seed's policy in ``episodes`` fresh levels. ``greedy`` takes the likeliest action, else it is sampled."""
+    """One seed's policy in ``episodes`` fresh levels. ``greedy`` takes the most likely action instead of sampling."""
     steps = env.spec.max_steps
     envs, pool = _levels(env, episodes, key)
     hidden = first_hidden(experiment.ppo, episodes)
@@ -71,8 +71,8 @@ def play(
 def outcome(
     experiment: Experiment, env: DeviceEnv, learner: LearnerState, episodes: int, key: Key, greedy: bool
 ) -> Outcome:
-    """How such episodes go, without keeping them: no longer than the longest of them takes, and without its bonus. One
-    that goes on for more than max_steps is left there."""
+    """The outcome of such episodes without storing them or their bonus; stops when the longest has ended, or soon after
+    max_steps."""
     envs, pool = _levels(env, episodes, key)
 
     def unfinished(carry: _Carry) -> Array:
@@ -95,21 +95,20 @@ def outcome(
 
 
 def _levels(env: DeviceEnv, episodes: int, key: Key) -> tuple[Envs, StartPool]:
-    """Fresh levels. Nobody looks at what follows an episode, so one more start will do for it, however often it is
-    taken."""
+    """Fresh levels. What follows an episode is ignored, so one more start is enough, however often it is reused."""
     envs = autoreset.begin(env, named(key, "levels"), episodes)
     return envs, autoreset.generate(env, named(key, "levels"), envs, 1)
 
 
 def _outcome(spec: EnvSpec, rollout: Rollout, playing: Array) -> Outcome:
-    """Of the episodes that are under way, ``playing`` [E], as far as the rollout goes."""
+    """The outcome within this rollout of the episodes still ``playing`` [E]."""
     step, now = rollout.step, playing & (jnp.cumsum(rollout.done, 0) - rollout.done == 0)
     achieved = None if step.achieved is None else (step.achieved & now[:, :, None]).any(0)
     return Outcome(now.sum(0), (step.reward * now).sum(0), (spec.success(step) & now).any(0), achieved)
 
 
 def replay(env: DeviceEnv, start: PyTree, actions: Array, keys: Key) -> PyTree:
-    """The states of one episode, [T+1, ...], from its first state, its actions [T, ...] as the environment took them
+    """The states of one episode, [T+1, ...], from its first state, its actions [T, ...] as passed to the environment
     and the keys [T] of its steps."""
 
     def advance(state: PyTree, now: tuple[Array, Key]) -> tuple[PyTree, PyTree]:

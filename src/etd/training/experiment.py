@@ -1,10 +1,11 @@
-"""An experiment: everything that decides a run's numbers, in one frozen value."""
+"""An experiment: everything that determines a run's numbers, in one frozen dataclass."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from etd import bonuses
 from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, ETD, Bonus
 from etd.core import plugins
@@ -15,7 +16,7 @@ from etd.training.reward import Mix
 
 @dataclass(frozen=True)
 class Experiment:
-    """The defaults are the paper's for DoorKey, MultiRoom and KeyCorridor. Parts may be names, classes or objects.
+    """The defaults are the paper's for DoorKey, MultiRoom and KeyCorridor. Parts may be names, classes or instances.
 
     >>> Experiment(env="MiniGrid-DoorKey-5x5-v0", bonus="count", steps=10_000).iterations
     2
@@ -35,11 +36,13 @@ class Experiment:
     seeds: int = limited(1, above=0)
     """independent agents, trained together as one batch"""
     precision: Literal["float32", "tensorfloat32"] = "float32"
-    """of matrix products on a GPU; tensorfloat32 keeps 10 bits of mantissa and is faster"""
+    """precision of matrix products on a GPU; tensorfloat32 keeps 10 bits of mantissa and is faster"""
 
     def __post_init__(self) -> None:
-        """Parts may be given by name, and an environment or a class as it is."""
+        """Resolve parts given by name or class, and an environment given as an object."""
         object.__setattr__(self, "env", Task.of(self.env))
+        if isinstance(self.bonus, str):
+            object.__setattr__(self, "bonus", bonuses.make(self.bonus))
         for name, slot, ours in (("bonus", Bonus, BONUSES), ("ppo", PPO, {"ppo": PPO}), ("mix", Mix, {"mix": Mix})):
             object.__setattr__(self, name, plugins.instance(slot, ours, getattr(self, name)))
 

@@ -1,7 +1,7 @@
-"""Acting where the environments live on the host: a loop over steps; learning is the same compiled function.
+"""Acting with environments on the host: a loop over steps; learning is the same compiled function.
 
-One pool serves all seeds. Each step is one compiled call of the policy for half the environments of every seed, while
-the other half steps; the rollout is assembled on the host and moves to the device once.
+One pool serves all seeds. The policy is called once per step for half the environments of every seed while the other
+half steps; the rollout is assembled on the host and copied to the device once.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from etd.training.collect import to_env
 from etd.training.spec_check import too_long
 
 LASTING = ("obs", "value", "hidden", "features")
-"""Fields of a Rollout that have a row more than it has steps."""
+"""Fields of a Rollout with one more row than it has steps."""
 
 
 class HostCollector:
-    """S x N environments of the host, and the loop that acts in them. Arrays are [S, N, ...] NumPy."""
+    """S x N host environments, and the loop that acts in them. Arrays are [S, N, ...] NumPy."""
 
     def __init__(
         self, env: HostEnv, seeds: list[int], stream: str, saved: Running, say: Callable[[str], None] = print
     ) -> None:
-        """Starts workers and plays every environment to where ``saved`` [S, N] has it."""
+        """Start the workers and replay every environment to its state in ``saved`` [S, N]."""
         self.env, self.spec = env, env.spec
-        self.running: Running = jax.tree.map(np.array, saved)  # a copy to write in
+        self.running: Running = jax.tree.map(np.array, saved)  # a writable copy
         self.shape = (len(seeds), self.running.episode.shape[1])
         num_envs = self.shape[1]
         half = -(-num_envs // 2)
@@ -40,7 +40,7 @@ class HostCollector:
         self.waited = 0.0
         """seconds spent waiting for environments"""
         self.played: dict[str, np.ndarray] = {}
-        """of the last rollout [S, T, N]: the number of each step's episode, and whether it ended it for being lost"""
+        """of the last rollout [S, T, N]: each step's episode number, and whether the step only ended a lost episode"""
         self.pool = WorkerPool(env, names, [number // half for _, number in names], stream, say)
         try:
             self._begin(say)
@@ -54,28 +54,28 @@ class HostCollector:
         lost = self.pool.begin(self._flat(self.running.episode), past)
         if lost:
             say(
-                f"{lost} of {self.pool.rows} environments did not come to where they were when played again; their "
-                f"episodes end here, truncated. {self.env.id} does not repeat itself, so resuming it is not exact."
+                f"{lost} of {self.pool.rows} environments did not return to their saved state when replayed, so their "
+                f"episodes were truncated. {self.env.id} is not deterministic, so resuming it is not exact."
             )
         self.running.present[:] = self._pool("present")
         new = self.normaliser is not None and bool((self.normaliser.seen < 1).all())
         self.obs = self._seen(slice(None), np.full(self.shape, new))
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self.pool.close()
 
     @property
     def normaliser(self) -> Normaliser | None:
-        """A view of the running one, [S*N, ...]."""
+        """A view of the running normaliser, [S*N, ...]."""
         inner = self.running.normaliser
         return None if inner is None else Normaliser(*(self._flat(field) for field in inner))
 
     def rollout(
         self, act: Callable, policy: PyTree, hidden: np.ndarray, noise: np.ndarray
     ) -> tuple[np.ndarray, Rollout]:
-        """As many steps as there is ``noise`` [S, T, N, ...]: the recurrent states [S, N, H] afterwards, and the
-        Rollout, leaves [S, T, N, ...]. ``act`` is a compiled ``compiled.make_actor``."""
+        """Act for the T steps of ``noise`` [S, T, N, ...]: the recurrent states [S, N, H] afterwards, and the Rollout,
+        leaves [S, T, N, ...]. ``act`` comes from ``compiled.make_actor``."""
         steps, hidden = noise.shape[1], np.array(hidden)
         rows: dict[str, Any] = {}
         for t in range(steps + 1):
@@ -83,7 +83,7 @@ class HostCollector:
                 if t:
                     self._wait()
                     hidden[:, part] *= ~self._take(rows, part, t - 1, steps)[..., None]
-                # After the last step only what the policy thinks of the last observation is wanted.
+                # After the last step, only the policy's output for the last observation is needed.
                 drawn = noise[:, min(t, steps - 1), part]
                 row, after = jax.device_get(act(policy, self.obs[:, part], hidden[:, part], drawn))
                 row |= {"obs": self.obs[:, part], "hidden": hidden[:, part]}
@@ -97,7 +97,7 @@ class HostCollector:
         return hidden, Rollout(**rows, step=step)
 
     def _do(self, action: np.ndarray, part: slice) -> None:
-        """Hand a group its actions [S, G, ...], clipped, and note them down."""
+        """Give a group its actions [S, G, ...], clipped, and record them."""
         if (longest := int(self.running.time[:, part].max())) >= self.spec.max_steps:
             raise too_long(self.spec, longest + 1)
         self._pool("action")[:, part] = taken = to_env(action, self.spec.action)
@@ -106,7 +106,7 @@ class HostCollector:
         self.running.time[:, part] += 1
 
     def _take(self, rows: dict[str, np.ndarray], part: slice, t: int, steps: int) -> np.ndarray:
-        """Enter what a group's step brought; which episodes it ended, [S, G]."""
+        """Record the results of a group's step; which episodes it ended, [S, G]."""
         names = [name for name in Transition._fields if name != "achieved" or self.spec.achievements]
         step = {name: self._pool(name)[:, part] for name in names}
         done = step["terminated"] | step["truncated"]
@@ -120,7 +120,7 @@ class HostCollector:
         return done
 
     def _seen(self, part: slice, new: np.ndarray, name: str = "obs") -> np.ndarray:
-        """A group's observations [S, G, ...] as the policy is shown them; those that are ``new`` [S, G] are counted."""
+        """A group's observations [S, G, ...] as the policy sees them; the ``new`` [S, G] ones update the normaliser."""
         obs = self._pool(name)[:, part]
         if self.normaliser is None:
             return obs.copy()
@@ -129,7 +129,7 @@ class HostCollector:
         return self.normaliser(obs.reshape(rows.size, -1), rows.ravel()).reshape(obs.shape)
 
     def _write(self, rows: dict[str, np.ndarray], row: dict[str, np.ndarray], part: slice, t: int, steps: int) -> None:
-        """Enter a group's row [S, G, ...] as step ``t`` of the rollout."""
+        """Write a group's row [S, G, ...] as step ``t`` of the rollout."""
         for name, values in row.items():
             length = steps + (name in LASTING)
             if name not in rows:

@@ -1,4 +1,4 @@
-"""Playing whole episodes in environments of the host, without learning, and playing one again to look at it."""
+"""Playing whole episodes in host environments, without learning, and replaying one to draw it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from etd.training.host_collect import HostCollector
 from etd.training.learn import TrainState
 
 CHUNK = 64
-"""Steps between looks at whether every environment has played its share."""
+"""Steps between checks whether every environment has played its share."""
 
 
 class Played(NamedTuple):
     """One finished episode."""
 
     seed: int
-    """what its environment was reset with, so that it can be played again"""
+    """the seed of its reset, for replaying it"""
     actions: np.ndarray
-    """[T] or [T, size], as the environment took them"""
+    """[T] or [T, size], as passed to the environment"""
     rewards: np.ndarray
     """[T]"""
     success: bool
@@ -45,9 +45,9 @@ def play(
     greedy: bool = False,
     say: Callable[[str], None] = print,
 ) -> list[Played]:
-    """``episodes`` of the policy of the seed at ``index``, in fresh environments that share them out evenly.
+    """``episodes`` of the policy of the seed at ``index``, divided evenly between fresh environments.
 
-    Where observations are normalised, these environments begin with what all of the training's saw together.
+    If observations are normalised, these environments start with the pooled statistics of the training environments.
     """
     slots = min(episodes, experiment.num_envs)
     one: TrainState = jax.tree.map(lambda leaf: leaf[index : index + 1], state)
@@ -66,11 +66,11 @@ def play(
                 return [one for recorder, share in shares for one in recorder.found[:share]]
     finally:
         collector.close()
-    raise AssertionError  # the count has no end
+    raise AssertionError  # the loop never ends by itself
 
 
 def _fresh(env: HostEnv, slots: int, trained: Running) -> Running:
-    """[1, slots] environments at their first episodes."""
+    """[1, slots] environments at the start of their first episodes."""
     running = env.begin(slots)
     if trained.normaliser is not None:
         running = running._replace(normaliser=Normaliser(*(f[0] for f in trained.normaliser)).pooled(slots))
@@ -78,7 +78,7 @@ def _fresh(env: HostEnv, slots: int, trained: Running) -> Running:
 
 
 class EpisodeRecorder:
-    """Collects the finished episodes of one environment; those lost with a worker are left out."""
+    """Collects the finished episodes of one environment, except those lost with a worker."""
 
     def __init__(self, spec: EnvSpec, seed: int, slot: int):
         self.spec, self.name = spec, ("play", seed, slot)
@@ -86,7 +86,7 @@ class EpisodeRecorder:
         self.found: list[Played] = []
 
     def enter(self, rollout: Rollout, played: dict[str, np.ndarray]) -> None:
-        """Some more steps, leaves [T, ...]."""
+        """Add more steps, leaves [T, ...]."""
         success = self.spec.success(rollout.step)
         columns = {"action": rollout.action, "reward": rollout.step.reward, "success": success, **played}
         if rollout.step.achieved is not None:
@@ -116,7 +116,7 @@ def replay(
     shown: Collection[int],
     say: Callable[[str], None] = print,
 ) -> tuple[dict[int, np.ndarray], np.ndarray, Transition]:
-    """The pictures after the steps ``shown``, observations [T+1, ...] and transitions [T, ...] of an episode."""
+    """Replay an episode: pictures after the steps ``shown``, observations [T+1, ...] and transitions [T, ...]."""
     sim: Any = env.make()
     try:
         seen = [sim.reset(seed=played.seed)[0]]
@@ -135,6 +135,6 @@ def replay(
         whole = normaliser.pooled(1)(whole, np.zeros(len(whole), int))
     reward, terminated, truncated = zip(*rows, strict=True)
     if not np.allclose(reward, played.rewards):
-        say(f"{env.id} does not repeat itself: the pictures are of another episode than the numbers.")
+        say(f"{env.id} is not deterministic: the pictures show a different episode from the numbers.")
     columns: Any = (whole[1:], np.array(reward, np.float32), np.array(terminated), np.array(truncated), names)
     return pictures, whole, Transition(*columns)

@@ -1,4 +1,4 @@
-"""One training iteration of one seed, forward only: act, score, mix, improve the model, improve the policy, record."""
+"""One training iteration of one seed, in order: act, score, mix, improve the model, improve the policy, record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from etd.training.ledger import Ledger
 
 
 class LearnerState(NamedTuple):
-    """All that learning changes."""
+    """Everything that learning changes."""
 
     policy: Learner
     bonus: BonusState
@@ -31,17 +31,17 @@ class LearnerState(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """A run's whole state; two runs with equal states continue equally."""
+    """A run's whole state; two runs with equal states continue identically."""
 
     key: Key
-    """[] the seed's root key, never changed: every key is derived from it by name and iteration"""
+    """[] the seed's root key, which never changes: every key is derived from it by name and iteration"""
     iteration: Array
     """[] int32"""
     alive: Array
-    """[] bool: False once a loss was not finite; the seed then stands still"""
+    """[] bool: False after a non-finite loss; the seed is then frozen"""
     learner: LearnerState
     envs: PyTree
-    """the running environments: an autoreset.Envs, or what plays a host's again"""
+    """the running environments: an autoreset.Envs, or a host's Running"""
     hidden: Array
     """[N, H]"""
 
@@ -52,7 +52,7 @@ def init(experiment: Experiment, env: DeviceEnv, key: Key) -> TrainState:
 
 
 def assemble(experiment: Experiment, spec: EnvSpec, envs: PyTree, key: Key) -> TrainState:
-    """Fresh learner around running environments."""
+    """A fresh learner for running environments."""
     num_envs, ppo = experiment.num_envs, experiment.ppo
     learner = LearnerState(
         ppo.init(named(key, "policy"), spec),
@@ -73,8 +73,8 @@ def iterate(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[
 
 
 def act(experiment: Experiment, env: DeviceEnv, state: TrainState) -> tuple[autoreset.Envs, Array, Rollout, Array]:
-    """One rollout under the present policy: environments and recurrent states afterwards, the rollout, and how many
-    starts were taken twice."""
+    """One rollout under the current policy: environments and recurrent states afterwards, the rollout, and how many
+    starts were reused."""
     key = iteration_key(state)
     size = autoreset.pool_size(env.spec, experiment.rollout_steps)
     pool = autoreset.generate(env, state.key, state.envs, size)
@@ -91,8 +91,8 @@ def iteration_key(state: TrainState) -> Key:
 def learn_from_rollout(
     experiment: Experiment, spec: EnvSpec, state: TrainState, envs: PyTree, hidden: Array, rollout: Rollout
 ) -> tuple[TrainState, Metrics]:
-    """All of an iteration that follows acting, which left ``envs`` and ``hidden``; the same for every kind of
-    environment. A seed whose loss is not finite keeps its last good state."""
+    """The part of an iteration after acting, which left ``envs`` and ``hidden``; the same for device and host
+    environments. A seed with a non-finite loss is frozen at its last good state."""
     learner, metrics = learn(experiment, spec, state.learner, rollout, state.iteration, iteration_key(state))
     watched = [value for name, value in metrics.items() if name.endswith(("loss", "grad_norm"))]
     finite = jnp.isfinite(jnp.stack(watched)).all()
@@ -124,7 +124,7 @@ def learn(
         "bonus_std": scored.bonus.std(),
         "bonus_max": scored.bonus.max(),
         "bonus_scale": jnp.sqrt(bonus_moments.var),
-        # How much louder the bonus speaks than the task; NaN while the task says nothing.
+        # Size of the bonus relative to the task's reward; NaN while that is zero.
         "bonus_ratio": jnp.where(paid > 0, jnp.abs(reward - extrinsic).sum() / paid, jnp.nan),
         **scored.metrics,
         **{f"model_{name}": value for name, value in model_metrics.items()},

@@ -1,4 +1,4 @@
-"""Episode statistics, kept on the device: what curves show and what a user asks when the reward stays at zero."""
+"""Episode statistics, kept on the device: for learning curves, and for diagnosing runs whose reward stays at zero."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from etd.bonuses.memory import Memory
 from etd.core.types import Array, EnvSpec, Metrics, Rollout
 
 WINDOW = 100
-"""Episodes averaged in the learning curves, as in the paper's."""
+"""Episodes averaged in the learning curves, as in the paper."""
 SEEN_BITS = 1 << 18
 
 
 class Ledger(NamedTuple):
-    """Sums of the running episodes, the last WINDOW finished ones, and what was ever seen."""
+    """Sums of the running episodes, the last WINDOW finished ones, and the states ever seen."""
 
     running: Array
     """[3, N] return, length and distinct states so far of each running episode"""
     visited: Memory
-    """fingerprints of the states that each running episode reached"""
+    """fingerprints of the states each running episode has reached"""
     recent: Array
-    """[4, WINDOW] return, length, distinct states and success of the last episodes, oldest first; NaN where none
-    finished yet"""
+    """[4, WINDOW] return, length, distinct states and success of the last episodes, oldest first; NaN until that many
+    have finished"""
     episodes: Array
     """[] int32"""
     seen: Array
-    """[SEEN_BITS] bool: a state's fingerprint marks one"""
+    """[SEEN_BITS] bool: each state seen sets one, by its fingerprint"""
     first_success: Array
     """[] int32 environment step at the end of the rollout with the first success, or -1"""
     unlocked: Array
-    """[K] int32: how many of all finished episodes unlocked each achievement"""
+    """[K] int32: how many finished episodes unlocked each achievement"""
 
 
 def start(num_envs: int, spec: EnvSpec) -> Ledger:
@@ -49,7 +49,7 @@ def start(num_envs: int, spec: EnvSpec) -> Ledger:
 
 
 def record(ledger: Ledger, spec: EnvSpec, rollout: Rollout, step: Array) -> tuple[Ledger, Metrics]:
-    """Enter a rollout that ends at environment step ``step``."""
+    """Add a rollout that ends at environment step ``step``."""
     done = rollout.done
     visited, new = _first_visits(ledger.visited, rollout)
     sums = _episode_sums(ledger.running, rollout, new)
@@ -84,14 +84,14 @@ def record(ledger: Ledger, spec: EnvSpec, rollout: Rollout, step: Array) -> tupl
 
 
 def score(rates: Array) -> Array:
-    """Crafter's score of success rates [..., K], in per cent: exp(mean over K of ln(1 + 100 rate)) - 1. Unlike the
-    mean, it pays more for what is rarely unlocked."""
+    """Crafter's score of success rates [..., K], in per cent: exp(mean over K of ln(1 + 100 rate)) - 1. Compared with
+    the mean, it weights rare achievements more."""
     return jnp.expm1(jnp.log1p(100 * rates).mean(-1))
 
 
 def _first_visits(visited: Memory, rollout: Rollout) -> tuple[Memory, Array]:
-    """[T, N] whether each step reached a state that its episode had not reached before. An episode's first state has no
-    fingerprint here; reaching it again counts as new once."""
+    """[T, N] whether each step reached a state that is new in its episode. An episode's first state has no fingerprint
+    here, so returning to it counts as new once."""
     reached = rollout.fingerprint[:, :, None]
     present = jnp.concatenate([jnp.zeros_like(reached[:1]), jnp.where(rollout.done[:-1, :, None], 0, reached[:-1])])
 
@@ -102,7 +102,7 @@ def _first_visits(visited: Memory, rollout: Rollout) -> tuple[Memory, Array]:
 
 
 def _episode_sums(running: Array, rollout: Rollout, new: Array) -> Array:
-    """[3, T, N] return, length and distinct states of each step's episode up to and with that step."""
+    """[3, T, N] return, length and distinct states of each step's episode up to and including that step."""
     reward = rollout.step.reward
     terms = jnp.stack([reward, jnp.ones_like(reward), new.astype(reward.dtype)])
     terms = terms.at[:, 0].add(running)
@@ -110,7 +110,7 @@ def _episode_sums(running: Array, rollout: Rollout, new: Array) -> Array:
     begins = jnp.broadcast_to(begins, terms.shape)
 
     def join(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
-        # A sum that starts over wherever an episode begins.
+        # A sum that restarts wherever an episode begins.
         return left[0] | right[0], jnp.where(right[0], right[1], left[1] + right[1])
 
     return jax.lax.associative_scan(join, (begins, terms), axis=1)[1]
@@ -126,6 +126,6 @@ def _append(recent: Array, values: Array, chosen: Array) -> Array:
 
 
 def _distinct(seen: Array) -> Array:
-    """How many distinct fingerprints set these bits, by linear counting; within 1 % up to twice SEEN_BITS."""
+    """Estimated number of distinct fingerprints, by linear counting; within 1 % up to twice SEEN_BITS."""
     empty = jnp.maximum((~seen).sum(), 1)
     return SEEN_BITS * jnp.log(SEEN_BITS / empty)

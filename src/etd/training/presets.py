@@ -1,10 +1,10 @@
 """The paper's hyperparameter tables, as differences from a base.
 
 A preset is named GROUP-BONUS. The groups are those of the paper's tables: ``minigrid`` for MultiRoom, DoorKey and
-KeyCorridor (and our mazes), ``obstructedmaze``, ``crafter``, ``miniworld`` and ``control``. Whatever a method's table
-leaves out is ETD's, as the paper says; a method that the paper runs nowhere, or gives no table, takes ETD's settings
-whole. ``noisy`` adds Gaussian noise with the standard deviation 0.1 of the authors' code, which is our default reading;
-``noisier`` with the variance 0.1 of the paper's text.
+KeyCorridor (and our mazes), ``obstructedmaze``, ``crafter``, ``miniworld`` and ``control``. Settings missing from a
+method's table are ETD's, as the paper says; a method that the paper does not run, or has no table for, uses all of
+ETD's settings. ``noisy`` adds Gaussian noise with standard deviation 0.1, as in the authors' code, our default reading;
+``noisier`` with variance 0.1, as in the paper's text.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ class Group:
             model["learning_rate"] = 0.3 * self.base.ppo.learning_rate
         return replace(
             self.base,
-            bonus=kind(**{**model, **changes.model}),
+            bonus=plugins.construct(kind, {**model, **changes.model}),
             ppo=replace(self.base.ppo, **changes.ppo),
             mix=replace(self.base.mix, **changes.mix),
             **changes.run,
         )
 
     def _model(self, kind: type[Bonus]) -> dict[str, Any]:
-        """The group's settings of a learned bonus's model. What a class of the user's own declares anew is theirs."""
+        """The group's settings for a learned bonus's model. Fields that a user's own class redeclares keep their
+        defaults."""
         if not issubclass(kind, LearnedBonus):
             return {}
         bases = kind.__mro__[: kind.__mro__.index(LearnedBonus)] if kind not in BONUSES.values() else ()
@@ -128,13 +129,13 @@ GROUPS: dict[str, Group] = {
         {},
     ),
 }
-"""For vector observations the paper gives no width; 256 is that of the authors' script."""
+"""The paper gives no width for vector observations; 256 is from the authors' script."""
 
 PRESETS: dict[str, Experiment] = {
     f"{group}-{name}": settings.preset(name)
     for group, settings in GROUPS.items()
     for name, kind in BONUSES.items()
-    if kind is not Mixture and not (group == "control" and kind is AGAC)  # which needs finitely many actions
+    if kind is not Mixture and not (group == "control" and kind is AGAC)  # needs discrete actions
 }
 
 for _name in ("etd", "noveld", "deir", "e3b", "none"):
@@ -154,25 +155,25 @@ PRESETS["obstructedmaze-deir-author"] = replace(
     rollout_steps=256,
     steps=60_000_000,
 )
-"""What DEIR's author advises users of ObstructedMaze-Full, beside what ETD's paper used."""
+"""What DEIR's author recommends for ObstructedMaze-Full, as an alternative to the settings of ETD's paper."""
 
 
 _etd = PRESETS["minigrid-etd"]
 PRESETS["keycorridor-etd"] = replace(
     _etd, env=Task("MiniGrid-KeyCorridorS6R3-v0"), mix=replace(_etd.mix, extrinsic=10.0), steps=5_000_000
 )
-"""Ten seeds of ten solved KeyCorridorS6R3, with the paper's settings six; see results/keycorridor."""
+"""Solved KeyCorridorS6R3 with ten of ten seeds, against six with the paper's settings; see results/keycorridor."""
 
 
 def find(name: str) -> Experiment:
-    """The preset of that name."""
+    """The preset called ``name``."""
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS, "See `etd list`.")
     return PRESETS[name]
 
 
 def group_of(task: Task) -> str:
-    """The group of presets whose settings an environment takes: its family's, or the one for what is observed."""
+    """The group of presets for an environment: its family's, or the one for its kind of observation."""
     if task.family is not None and task.family.presets:
         return task.family.presets
     return {"pixels": "crafter", "grid": "minigrid"}.get(task.spec.kind, "control")
@@ -181,8 +182,8 @@ def group_of(task: Task) -> str:
 def choose(env: Any, bonus: Any = "etd") -> Experiment:
     """The paper's settings for this environment and bonus, each a name or an object.
 
-    A mixture takes the settings of its first part, and every part its own model's. A bonus that is an object is taken
-    as it is.
+    A mixture uses the settings of its first part; each part keeps its own model's. A bonus given as an object is used
+    as is.
     """
     task = Task.of(env)
     group = GROUPS[group_of(task)]
@@ -192,13 +193,13 @@ def choose(env: Any, bonus: Any = "etd") -> Experiment:
     if isinstance(bonus, type):
         if not issubclass(bonus, Bonus):
             raise UserError(f"{plugins.label(bonus)} is not a Bonus. Derive it from etd.Bonus or etd.LearnedBonus.")
-        return replace(group.base, bonus=bonus(**group._model(bonus)), env=task)
+        return replace(group.base, bonus=plugins.construct(bonus, group._model(bonus)), env=task)
     if not isinstance(bonus, str):
         raise UserError(f"{bonus!r} is not a bonus. Pass a name, a Bonus or its class.")
 
     def preset(name: str) -> Experiment:
         if find_bonus(name) is Mixture:
-            raise UserError("A mixture is written as a sum or product of other bonuses, such as 'etd + 0.5*rnd'.")
+            raise UserError("Write a mixture as a sum or product of other bonuses, such as 'etd + 0.5*rnd'.")
         return group.preset(name)
 
     found: dict[int, Experiment] = {}

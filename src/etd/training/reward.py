@@ -1,4 +1,4 @@
-"""How the bonus joins the environment's reward."""
+"""How the bonus is added to the environment's reward."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Mix:
     standardise: bool = True
 
     def __call__(self, moments: Moments, reward: Array, bonus: Array) -> tuple[Moments, Array]:
-        """([], [T, N], [T, N]) to the moments after this rollout and the reward to learn from, [T, N]."""
+        """([], [T, N], [T, N]) to the moments after this rollout and the mixed reward [T, N]."""
         moments = moments.update(bonus, self.momentum)
         scaled = moments.standardise(bonus) if self.standardise else bonus
         return moments, self.extrinsic * reward + self.intrinsic * scaled

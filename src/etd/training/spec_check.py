@@ -1,6 +1,6 @@
-"""An environment's spec is a promise that buffers are sized by. Whoever breaks it gets a sentence, not wrong numbers.
+"""Buffers are sized by an environment's spec, so a violation must raise an error instead of giving wrong numbers.
 
-The iteration measures, on the device and for next to nothing; whoever reads its metrics checks.
+Each iteration takes the measurements on the device, at almost no cost; the check happens when its metrics are read.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from etd.core.errors import UserError
 from etd.core.types import EnvSpec
 
 MEASURED = ("repeated_starts", "shortest_episode", "longest_episode")
-"""Metrics of an iteration that are for this check alone."""
+"""Metrics of an iteration used only by this check."""
 
 
 def check(spec: EnvSpec, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The metrics [S] of an iteration without MEASURED, unless they show that the environment broke its spec."""
+    """The metrics [S] of an iteration without MEASURED; a UserError if the environment violated its spec."""
     longest, repeated = metrics["longest_episode"].max(), metrics.get("repeated_starts", np.zeros(1)).sum()
     if longest > spec.max_steps:
         raise too_long(spec, int(longest))
@@ -27,16 +27,16 @@ def check(spec: EnvSpec, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray
 def too_long(spec: EnvSpec, length: int) -> UserError:
     """Memories hold max_steps + 1 entries."""
     return UserError(
-        f"An episode of {spec.name} has gone on for {length:,} steps, but its spec says max_steps={spec.max_steps:,}. "
-        "Let the environment truncate it by then, or set a larger max_steps and train anew."
+        f"An episode of {spec.name} has reached {length:,} steps, but its spec says max_steps={spec.max_steps:,}. "
+        "Make the environment truncate it by then, or set a larger max_steps and retrain from scratch."
     )
 
 
 def too_short(spec: EnvSpec, length: int, repeated: int) -> UserError:
-    """A rollout brings as many starts along as episodes of length ``shortest`` fit into it."""
+    """A rollout's pool has as many starts as episodes of length ``shortest`` fit into it."""
     return UserError(
         f"An episode of {spec.name} took {length:,} step{'s' * (length != 1)}, but its spec says "
-        f"shortest={spec.shortest:,}: more episodes ended than levels were ready, and {repeated:,} would have been "
-        f"played twice. Set shortest={length} in its EnvSpec, then resume; the last checkpoint is sound, and nothing "
-        "of this iteration was saved."
+        f"shortest={spec.shortest:,}: more episodes ended than levels were generated, so {repeated:,} would have been "
+        f"played twice. Set shortest={length} in its EnvSpec, then resume; the last checkpoint is valid, and this "
+        "iteration was not saved."
     )

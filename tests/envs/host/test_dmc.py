@@ -54,5 +54,5 @@ def test_an_end_by_the_task_is_a_termination(monkeypatch) -> None:
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(UserError, match=r"no environment 'dmc:cartpole-swing'[.] Did you mean 'dmc:cartpole-swingup"):
         host.make("dmc:cartpole-swing")
-    with pytest.raises(UserError, match="actions without bounds"):
+    with pytest.raises(UserError, match="unbounded actions"):
         host.make("dmc:lqr-lqr_2_1")

@@ -80,7 +80,7 @@ def test_actions_are_shifted_and_scaled() -> None:
     ids=str,
 )
 def test_other_spaces_are_refused_by_name(options) -> None:
-    with pytest.raises(UserError, match=r"^gymnasium:Toy-v0 .* can be learnt") as refusal:
+    with pytest.raises(UserError, match=r"^gymnasium:Toy-v0 .* are supported") as refusal:
         toy(**options)
     assert str(next(iter(options.values()))) in str(refusal.value)
 
@@ -148,11 +148,11 @@ def test_a_missing_package_for_pictures_is_said(monkeypatch) -> None:
 
 
 def test_what_cannot_be_made_is_said() -> None:
-    with pytest.raises(UserError, match="Gymnasium cannot make 'Nothing-v0': Environment `Nothing` doesn't exist"):
+    with pytest.raises(UserError, match="Gymnasium cannot create 'Nothing-v0': Environment `Nothing` doesn't exist"):
         host.make("gymnasium:Nothing-v0")
     with pytest.raises(UserError, match="There is no module 'nowhere'"):
         Task.of("gymnasium:nowhere:Thing-v0")
-    with pytest.raises(UserError, match="cannot make ':Thing-v0': Before a colon stands the module"):
+    with pytest.raises(UserError, match="cannot create ':Thing-v0': The part before the colon must be the module"):
         host.make("gymnasium::Thing-v0")
 
 

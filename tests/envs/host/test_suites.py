@@ -133,5 +133,5 @@ def test_a_package_that_does_not_import_is_said(monkeypatch) -> None:
     if families.find("Crafter-v0").missing():
         pytest.skip("not installed")
     monkeypatch.setitem(sys.modules, "etd.envs.host.crafter", None)  # what a package that fails comes to
-    with pytest.raises(UserError, match=r"Crafter-v0 needs a package that fails \(.*\): pip install 'etd\[crafter\]'"):
+    with pytest.raises(UserError, match=r"Crafter-v0 failed to import \(.*\): pip install 'etd\[crafter\]'"):
         host.make("Crafter-v0")

@@ -52,7 +52,7 @@ def test_paying_for_revisits_is_found(rollout):
 def test_never_coming_back_is_said(rollout_of):
     obs = np.arange(STEPS + 1.0)[:, None, None] * np.ones((1, ENVS, 1))
     rollout = rollout_of(obs[:-1], np.zeros((STEPS, ENVS), bool), obs[1:])
-    assert "could not be looked at" in behaviour._falls_on_revisits(jnp.ones((STEPS, ENVS)), rollout).words
+    assert "could not be checked" in behaviour._falls_on_revisits(jnp.ones((STEPS, ENVS)), rollout).words
 
 
 def test_a_memory_that_outlives_its_episode_is_found(rollout):

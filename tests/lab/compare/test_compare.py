@@ -50,7 +50,7 @@ def test_two_bonuses_in_two_environments_interrupted_and_gone_on_with(tmp_path, 
     out = tmp_path / "runs"
     command(out, "--dry-run")
     said = capsys.readouterr().out
-    assert "4 trainings" in said
+    assert "4 runs on" in said
     assert not out.exists()
 
     command(out, envs=ENVS[:1], steps=128)
@@ -101,7 +101,7 @@ def test_one_that_fails_is_told_at_the_end_and_on_the_page(tmp_path, capsys, mon
     assert str(tmp_path / ENVS[0] / "broken" / "error.txt") in end
     assert "Left:" not in said
     page = (tmp_path / "compare.html").read_text()
-    assert "Failed trainings" in page
+    assert "Failed runs" in page
     assert "ZeroDivisionError: in the user&#x27;s own code" in page
 
     command(tmp_path, "--dry-run", envs=ENVS[:1], bonuses=("broken", "none"))

@@ -174,7 +174,7 @@ def test_a_users_mistake_is_kept_as_a_sentence(broken, tmp_path):
 def test_a_place_that_cannot_be_written_is_a_failure_too(tmp_path):
     (tmp_path / "file").touch()
     outcome = train(Work("broken", tmp_path / "file" / "run", small_experiment(), None, False, True, ()))
-    assert "a file is in its way" in outcome.error
+    assert "a file is in the way" in outcome.error
 
 
 def test_work_whose_module_is_missing_elsewhere_is_a_failure(tmp_path):

@@ -62,7 +62,7 @@ def test_a_bonus_field_goes_where_there_is_one(entries, tmp_path):
     plan = make(entries, tmp_path, assignments=("bonus.learning_rate=0.5",))
     rates = {job.entry.method: getattr(job.entry.experiment.bonus, "learning_rate", None) for job in plan.jobs}
     assert rates == {"etd": 0.5, "rnd": 0.5, "none": None}
-    assert plan.notes == ("bonus.learning_rate=0.5 is not for none: there is no such field.",)
+    assert plan.notes == ("bonus.learning_rate=0.5 does not apply to none: no such field.",)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_error_is_seen_until_the_training_is_done(logged, tmp_path):
     entry = Entry("task", "etd", replace(run.experiment, steps=10_000))
     job = job_at(entry, run.path)
     assert (job.steps, job.done, job.error) == (5000, False, "It broke.")
-    assert list(table(Plan((job,), tmp_path)).columns[3].cells) == ["failed", "in all"]
+    assert list(table(Plan((job,), tmp_path)).columns[3].cells) == ["failed", "total"]
     done = job_at(replace(entry, experiment=replace(run.experiment, steps=5000)), run.path)
     assert (done.done, done.error) == (True, "")
 

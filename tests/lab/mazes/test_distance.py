@@ -150,7 +150,7 @@ def test_ec_keeps_its_numbers_where_walks_have_50_steps() -> None:
     [
         ("####\n#..#\n###\n", "line 1 has 4 characters, this line has 3"),
         ("####\n#.x#\n####", "Line 2, column 3: 'x'"),
-        ("####\n####", "all are walls"),
+        ("####\n####", "only walls"),
         ("#####\n#.#.#\n#####", "Line 2, column 4: this cell"),
         ("", "Line 1, column 1: the maze is empty"),
         (".....", "too narrow"),
@@ -227,7 +227,7 @@ def test_studies_name_the_paper_s_mazes() -> None:
     assert {study.maze for study in studies.STUDIES.values()} <= set(MAZES)
     with pytest.raises(UserError, match="Did you mean 'noisy'"):
         studies.run("noise", studies.Options(), Path("nowhere"))
-    with pytest.raises(UserError, match=r"The red square .* is no free cell"):
+    with pytest.raises(UserError, match=r"The red square .* is not a free cell"):
         studies.run("spiral", studies.Options(red=(0, 0)), Path("nowhere"))
 
 

@@ -74,7 +74,7 @@ def test_a_run_without_a_finished_episode_is_missing(runs):
     made = runs({(FULL, "none"): NEVER, (task, "none"): silent})
     judged = verdict("minigrid", made, "PPO does not learn")
     assert judged.verdict == "holds so far"
-    assert judged.ours.endswith("; 1 of 8 levels were run to the end")
+    assert judged.ours.endswith("; only 1 of 8 levels finished")
     late = verdict("bonuses", runs({(task, "etd"): [np.nan] * 2 + [0.95] * 7 + [np.nan]}), "ETD solves")
     assert (late.verdict, late.ours) == ("holds", "final return 0.95")
 
@@ -114,13 +114,13 @@ def test_one_run_can_refute_but_only_all_can_confirm(runs):
     made = runs({(FULL, "none"): NEVER, ("DoorKey-16x16", "none"): NEVER})
     judged = verdict("minigrid", made, "PPO does not learn")
     assert judged.verdict == "holds so far"
-    assert judged.ours.endswith("; 2 of 8 levels were run to the end")
+    assert judged.ours.endswith("; only 2 of 8 levels finished")
     made |= runs({("MultiRoom-N6", "none"): LATE})
     assert verdict("minigrid", made, "PPO does not learn").verdict == "fails"
     made |= runs({(FULL, "etd"): EARLY, (FULL, "rnd"): NEVER})
     judged = verdict("minigrid", made, "ETD is ahead")
     assert judged.verdict == "holds so far"
-    assert judged.ours.endswith("; 2 of 64 comparisons were run to the end")
+    assert judged.ours.endswith("; only 2 of 64 comparisons finished")
     made |= runs({("MultiRoom-N6", "etd"): NEVER})
     assert verdict("minigrid", made, "ETD is ahead").verdict == "fails"
 
@@ -141,7 +141,7 @@ def test_a_lead_that_not_all_seeds_share_is_told(runs):
     near = {(task, name): [0.5] * 10 for name in ("mrn", "l2", "cos")}
     judged = verdict("energy", runs({**near, (task, "mrn+potential"): [0.506] * 10}), "MRN")
     assert judged.verdict == "holds"
-    assert judged.ours.endswith("0.51 against 0.50 (mrn, behind in 76% of pairs of seeds)")
+    assert judged.ours.endswith("0.51 against 0.50 (mrn, behind in 76% of seed pairs)")
     judged = verdict("energy", runs({**near, (task, "mrn+potential"): [0.6] * 10}), "MRN")
     assert judged.ours.endswith("0.60 against 0.50 (mrn)")
     judged = verdict("energy", runs({**near, (task, "mrn+potential"): [0.502] * 10}), "MRN")

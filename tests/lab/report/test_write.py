@@ -112,7 +112,7 @@ def test_compilations_count_as_time_and_not_as_speed(logged) -> None:
 
 def test_frozen_seed_is_said(logged, tmp_path: Path) -> None:
     run = logged(np.zeros((2, 2)), alive=np.array([[1, 1], [1, 0]]))
-    assert Page(report.write([run.path], tmp_path / "page.html")).cell("seeds") == "2 (not finite, frozen: 1)"
+    assert Page(report.write([run.path], tmp_path / "page.html")).cell("seeds") == "2 (frozen by a non-finite loss: 1)"
 
 
 @pytest.mark.parametrize("mixture", ["", "etd + 0.123456789*rnd*count"])
@@ -227,11 +227,11 @@ def test_one_method_is_not_compared(logged, tmp_path: Path) -> None:
 def test_unequal_training_is_said(logged, tmp_path: Path) -> None:
     runs = [logged(np.zeros((2, 3)), "a", "rnd"), logged(np.zeros((2, 2)), "b", "etd")]
     page = Page(report.write([run.path for run in runs], tmp_path / "page.html"))
-    assert "Not all methods were trained for equally many steps on DoorKey-8x8-v0." in page.text
-    assert "seeds with a finished episode" not in page.text
+    assert "Methods were trained for different numbers of steps on DoorKey-8x8-v0." in page.text
+    assert "seeds with finished episodes" not in page.text
     runs.append(logged(np.zeros((3, 2)), "c", "count"))
     page = Page(report.write([run.path for run in runs], tmp_path / "page.html"))
-    assert "Trainings have from 2 to 3 seeds with a finished episode." in page.text
+    assert "Runs have from 2 to 3 seeds with finished episodes." in page.text
 
 
 def test_claims_are_judged_in_words_and_colour(logged, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_table_prints_a_row_per_seed() -> None:
     stream = StringIO()
     evaluation.table(scores, Console(file=stream, width=100))
     text = stream.getvalue()
-    assert "8 fresh episodes per seed, likeliest actions" in text
+    assert "8 fresh episodes per seed, greedy actions" in text
     cells = [line.strip("│ ").split() for line in text.splitlines() if "%" in line]
     bare = [[cell for cell in line if cell != "│"] for line in cells]
     assert bare == [
@@ -116,7 +116,7 @@ def test_an_episode_that_does_not_repeat_itself_is_told_of() -> None:
         assert list(pictures) == [0, 2]
         assert obs.shape == (3, 6)
         assert step.terminated.tolist() == [False, True]
-        assert ["does not repeat itself" in sentence for sentence in said] == [True] * (not repeats)
+        assert ["is not deterministic" in sentence for sentence in said] == [True] * (not repeats)
 
 
 def test_mistakes_get_sentences(trained: Path, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(run, damage):
 def test_no_sound_checkpoint_is_said(run):
     for file in run.checkpoints():
         file.write_bytes(b"not a checkpoint")
-    with pytest.raises(UserError, match="no checkpoint that can be read"):
+    with pytest.raises(UserError, match="no readable checkpoint"):
         run.load(backend.shapes(run.experiment))
 
 
@@ -113,7 +113,7 @@ def test_only_the_newest_checkpoints_stay(run):
 
 def test_a_checkpoint_of_another_shape_is_refused(run):
     other = replace(run.experiment, seeds=3)
-    with pytest.raises(UserError, match=r"is whole but does not fit the code .*\[2.* there and .*\[3.* here"):
+    with pytest.raises(UserError, match=r"does not fit .*\[2.* in the checkpoint and .*\[3.* in the code"):
         run.load(backend.shapes(other))
 
 
@@ -186,7 +186,7 @@ def test_a_directory_that_holds_no_run_is_no_obstacle(tmp_path, run):
     shutil.copy(run.metrics_file, tmp_path / "rest")
     with pytest.raises(UserError, match="already exists"):
         Run.create(tmp_path / "rest", run.experiment)
-    with pytest.raises(UserError, match="a file is in its way"):
+    with pytest.raises(UserError, match="a file is in the way"):
         Run.create(tmp_path / "rest" / "metrics.csv", run.experiment)
 
 
@@ -212,7 +212,7 @@ def test_an_existing_run_is_refused_unless_told(run):
 def test_what_is_not_a_run(tmp_path, run):
     with pytest.raises(UserError, match="does not exist"):
         Run.open(tmp_path / "nowhere")
-    with pytest.raises(UserError, match=r"holds no run\.json"):
+    with pytest.raises(UserError, match=r"contains no run\.json"):
         Run.open(tmp_path)
     file = run.path / "run.json"
     record = json.loads(file.read_text())

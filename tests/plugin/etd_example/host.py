@@ -40,3 +40,10 @@ class Walk(gymnasium.Env):
 def make_walk(length: int = 4) -> gymnasium.Env:
     """The same by a function."""
     return gymnasium.wrappers.TimeLimit(Walk(length), 10)
+
+
+class Growing(Walk):
+    """Its observations grow longer on the way."""
+
+    def _seen(self) -> np.ndarray:
+        return np.ones(2 + (self.place > 3), np.float32)

@@ -1,10 +1,10 @@
 """Crafter (Hafner, 2021): an open world seen from above, 64 x 64 pixels, 17 actions, 22 achievements.
 
-Reward is +1 in a step that unlocks achievements not yet unlocked in this episode, however many, and a tenth of the
-change of health; ``Crafter-NoLife-v0`` leaves out the health. An episode ends by death or after 10,000 steps. Three
-things differ from the package, none of them a rule of the game: the lot falls on creatures in the order of where they
-stand, not in the order of a Python set, so that a seed and actions give the same episode in every process; rendering a
-picture does not use up random numbers of the game; and the same pixels are drawn faster.
+The reward is +1 for a step that unlocks one or more new achievements of this episode, plus a tenth of the change in
+health; ``Crafter-NoLife-v0`` leaves out health. An episode ends on death or after 10,000 steps. Three things differ
+from the package, none of them a rule of the game: creatures are chosen at random in the order of their positions, not
+in the order of a Python set, so seed and actions give the same episode in every process; rendering does not consume
+the game's random numbers; and the same pixels are drawn faster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 ACHIEVEMENTS = tuple(crafter.constants.achievements)
 PICTURE = 576
-"""Pixels along the side of a rendered picture: 64 for each of 9 tiles."""
+"""Pixels per side of a rendered picture: 64 for each of 9 tiles."""
 
 
 def make(name: str, max_steps: int = 10_000) -> CrafterEnv:
@@ -25,14 +25,14 @@ def make(name: str, max_steps: int = 10_000) -> CrafterEnv:
 
 
 class _View(crafter.engine.LocalView):
-    """The package's view of the surroundings, its ground drawn by one lookup instead of tile by tile."""
+    """The package's local view, with the ground drawn by one lookup instead of tile by tile."""
 
     def __init__(self, world: Any, textures: Any, grid: Any) -> None:
         super().__init__(world, textures, grid)
         self.tiles: dict[tuple[int, int], np.ndarray] = {}
 
     def __call__(self, player: Any, unit: np.ndarray) -> np.ndarray:
-        """[9 unit, 7 unit, 3] from what stands where, then light and sleep; axes are x and y."""
+        """[9 unit, 7 unit, 3] ground and objects, then daylight and sleep; axes are x and y."""
         corner = player.pos - self._offset
         low, high = np.maximum(corner, 0), np.minimum(corner + self._grid, self._area)
         (left, top), (right, bottom) = low - corner, high - corner
@@ -47,7 +47,7 @@ class _View(crafter.engine.LocalView):
         return self._sleep(canvas) if player.sleeping else canvas
 
     def _tiles(self, unit: np.ndarray) -> np.ndarray:
-        """[materials + 1, unit, unit, 3] the ground of each, and the grey outside the world last."""
+        """[materials + 1, unit, unit, 3] the texture of each material; the last is the grey outside the world."""
         size = int(unit[0]), int(unit[1])
         if size not in self.tiles:
             names = [self._world._mat_names[kind] for kind in range(len(self._world._mat_names))]
@@ -57,7 +57,7 @@ class _View(crafter.engine.LocalView):
 
 
 class _Game(crafter.Env):
-    """The package's game with an order among creatures."""
+    """The package's game with creatures in a fixed order."""
 
     def _balance_chunk(self, chunk: tuple[int, ...], objects: set[Any]) -> None:
         super()._balance_chunk(chunk, sorted(objects, key=lambda thing: tuple(thing.pos)))
@@ -85,7 +85,8 @@ class CrafterEnv(gymnasium.Env[np.ndarray, np.int64]):
         return self.game.reset(), {"achieved": np.zeros(len(ACHIEVEMENTS), bool)}
 
     def step(self, action: int | np.int64) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """``info["achieved"]`` [22] bool: what this episode has unlocked so far, in the order of ``achievements``."""
+        """``info["achieved"]`` [22] bool: achievements unlocked so far this episode, in the order of
+        ``achievements``."""
         before = len(self.game._unlocked)
         obs, reward, _, info = self.game.step(int(action))
         if not self.life:
@@ -95,7 +96,7 @@ class CrafterEnv(gymnasium.Env[np.ndarray, np.int64]):
 
     def render(self) -> np.ndarray:
         random = self.game._world.random
-        state = random.get_state()  # the dark of night is drawn with the game's random numbers
+        state = random.get_state()  # rendering the night uses the game's random numbers
         picture = self.game.render((PICTURE, PICTURE))
         random.set_state(state)
         return picture

@@ -1,8 +1,8 @@
 """The DeepMind Control suite on state vectors, as the paper runs it.
 
-``dmc:DOMAIN-TASK``; each action is held for two frames, whose rewards are summed, so the suite's 1,000 frames are 500
-steps. Observations are the task's, flattened in the order of their sorted names; actions are in [-1, 1]. The suite's
-time limit is a truncation here. In the authors' code it ends the episode like a failure; the learner decides that.
+``dmc:DOMAIN-TASK``; each action is repeated for two frames and their rewards are summed, so the suite's 1,000 frames
+are 500 steps. Observations are the task's, flattened in sorted order of their names; actions are in [-1, 1]. The
+suite's time limit is a truncation here. The authors' code treats it as a termination; here that is up to the learner.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from etd.core.errors import UserError, unknown
 from etd.envs.host.opengl import drawing, headless
 
 headless()
-with drawing("The DeepMind Control suite"):  # looks for OpenGL when it is imported
+with drawing("The DeepMind Control suite"):  # it looks for OpenGL on import
     from dm_control import suite
 
 FRAMES = 1000
-"""The length of every episode of the suite but those of lqr, which have no limit of their own."""
+"""Length of every episode of the suite, except lqr's, which have no limit of their own."""
 PICTURE = 384
 
 
@@ -43,8 +43,8 @@ class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.render_mode = "rgb_array"
         self.env = self._load(int(self.np_random.integers(1 << 31)))
         spec = self.env.action_spec()
-        if (np.abs([spec.minimum, spec.maximum]) > 1e6).any():  # lqr: bounded by nothing but a large number
-            raise UserError(f"dmc:{domain}-{task} has actions without bounds, which cannot be learnt.")
+        if (np.abs([spec.minimum, spec.maximum]) > 1e6).any():  # lqr: the only bound is a huge number
+            raise UserError(f"dmc:{domain}-{task} has unbounded actions, which are not supported.")
         size = sum(np.size(part) for part in self.env.reset().observation.values())
         self.low, self.high = spec.minimum, spec.maximum
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
@@ -52,7 +52,7 @@ class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
-        if seed is not None:  # which is all that loading it anew would change, at the price of a whole episode
+        if seed is not None:  # all that reloading would change; reloading costs as much as a whole episode
             self.env.task._random = np.random.RandomState(seed)
         self.time = 0
         return _flat(self.env.reset().observation), {}
@@ -80,9 +80,9 @@ class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def _load(self, seed: int) -> Any:
         try:
             return suite.load(self.domain, self.task, task_kwargs={"random": seed})
-        except AttributeError as error:  # quadruped asks NumPy for in1d, which 2.4 no longer has
+        except AttributeError as error:  # quadruped uses numpy.in1d, which NumPy 2.4 removed
             raise UserError(
-                f"dm-control cannot load {self.domain} with the NumPy installed here ({error}): pip install 'numpy<2.4'"
+                f"dm-control cannot load {self.domain} with the installed NumPy ({error}): pip install 'numpy<2.4'"
             ) from error
 
 

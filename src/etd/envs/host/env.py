@@ -1,7 +1,7 @@
-"""An environment that lives on the host, as training sees it, and what a checkpoint keeps of it.
+"""A host environment as training sees it, and what a checkpoint stores of it.
 
-No simulator can be saved in general. But its episodes are named by number, and an environment whose randomness comes
-from its seed alone is where it was once it has done again what was done in the episode. So that is what is kept.
+In general a simulator's state cannot be saved. But its episodes are numbered, and an environment whose randomness comes
+only from its seed returns to the same state when the episode's actions are replayed. So a checkpoint stores those.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from etd.envs.custom import Factory
 
 
 class Normaliser(NamedTuple):
-    """Running mean and variance of every environment's own observations, as Gymnasium's NormalizeObservation keeps
-    them. In float32, which is what a checkpoint holds."""
+    """Running mean and variance of the observations, separate for every environment, as in Gymnasium's
+    NormalizeObservation. In float32, like the checkpoint."""
 
     seen: np.ndarray
     """[N]"""
@@ -34,7 +34,7 @@ class Normaliser(NamedTuple):
         return cls(np.full(num_envs, 1e-4, np.float32), np.zeros(shape, np.float32), np.ones(shape, np.float32))
 
     def enter(self, obs: np.ndarray, rows: np.ndarray) -> None:
-        """Count one more observation [R, D] of the environments ``rows`` [R], in place."""
+        """Add one observation [R, D] for each of the environments ``rows`` [R], in place."""
         seen, apart = self.seen[rows][:, None], obs - self.mean[rows]
         total = seen + 1
         self.mean[rows] += apart / total
@@ -45,7 +45,7 @@ class Normaliser(NamedTuple):
         return ((obs - self.mean[rows]) / np.sqrt(self.var[rows] + 1e-8)).astype(np.float32)
 
     def pooled(self, num_envs: int) -> Normaliser:
-        """What all environments saw together, for ``num_envs`` others."""
+        """The statistics of all environments pooled, repeated for ``num_envs`` new ones."""
         weight = (self.seen / self.seen.sum())[:, None]
         mean = (weight * self.mean).sum(0)
         var = (weight * (self.var + np.square(self.mean - mean))).sum(0)
@@ -54,31 +54,31 @@ class Normaliser(NamedTuple):
 
 
 class Running(NamedTuple):
-    """N environments of the host, so that they can be played to where they were. Leading axis S for all seeds."""
+    """What is needed to replay N host environments to their current state. With a leading axis S for all seeds."""
 
     episode: np.ndarray
-    """[N] int32: which episode each plays"""
+    """[N] int32: the current episode's number"""
     time: np.ndarray
-    """[N] int32: how many steps it has taken in it"""
+    """[N] int32: steps taken in it"""
     actions: np.ndarray
-    """[N, max_steps] or [N, max_steps, size]: which"""
+    """[N, max_steps] or [N, max_steps, size]: the actions taken in it"""
     present: np.ndarray
-    """[N] uint32 fingerprint of the observation they led to"""
+    """[N] uint32 fingerprint of the current observation"""
     normaliser: Normaliser | None
 
 
 @dataclass(frozen=True)
 class HostEnv:
-    """Names an environment that a suite can build; what is built is stepped by a pool's workers."""
+    """Describes a host environment; the workers of a pool create and step it."""
 
     id: str
     normalise: bool = False
     factory: Factory | None = None
-    """what makes it, where it is of the user's own"""
+    """creates it, if it is the user's own"""
 
     @property
     def spec(self) -> EnvSpec:
-        """Known from the environment itself, which is made once for it."""
+        """Read from the environment itself, which is created once for this."""
         return _spec(self.id, self.factory)
 
     def make(self) -> Any:

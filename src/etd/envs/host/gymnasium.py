@@ -1,8 +1,8 @@
-"""Anything registered in Gymnasium: ``gymnasium:ID``, and ``gymnasium:MODULE:ID``, where importing MODULE registers it.
+"""Anything registered in Gymnasium: ``gymnasium:ID``, or ``gymnasium:MODULE:ID`` if importing MODULE registers it.
 
-What can be put into the form that a pool of workers takes is: numbers of any kind become float32, actions that start
-elsewhere than 0 or have a range for each coordinate are shifted and scaled. Other spaces are refused, and so is an
-environment without a time limit, for an episodic memory must know how much it may have to hold.
+Spaces are adapted to the worker pool where possible: vectors of any number type become float32; actions that do not
+start at 0 are shifted, and actions with a different range per entry are rescaled. Other spaces are rejected, and so is
+an environment without a time limit, because it determines the size of the episodic memory.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from etd.envs.host.opengl import drawing, headless
 
 
 def make(name: str, max_steps: int | None = None, **options: Any) -> Adapted:
-    """``max_steps`` takes the place of the registered time limit; ``options`` are the environment's own."""
-    headless()  # for those on MuJoCo
+    """``max_steps`` replaces the registered time limit; ``options`` are passed to the environment."""
+    headless()  # for MuJoCo environments
     id = name.removeprefix("gymnasium:")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on newer versions and missing render modes; what matters is said below
+            warnings.simplefilter("ignore")  # newer versions, missing render modes; real errors are reported below
             env = gymnasium.make(id, max_steps, disable_env_checker=True, **_picture(id), **options)
     except (gymnasium.error.Error, ImportError) as error:
         hint = ""
         if isinstance(error, gymnasium.error.NameNotFound):
-            hint = " If a module of yours registers it, name that, too: gymnasium:MODULE:ID."
-        raise UserError(f"Gymnasium cannot make {id!r}: {str(error).rstrip('.?')}.{hint}") from error
+            hint = " If your own module registers it, name that, too: gymnasium:MODULE:ID."
+        raise UserError(f"Gymnasium cannot create {id!r}: {str(error).rstrip('.?')}.{hint}") from error
     limit = max_steps or (env.spec and env.spec.max_episode_steps)
     if not limit:
         raise UserError(f"{name} has no time limit. Register it with max_episode_steps.")
@@ -42,16 +42,16 @@ def make(name: str, max_steps: int | None = None, **options: Any) -> Adapted:
 
 
 def adapted(name: str, factory: Factory) -> Adapted:
-    """An environment of the user's own, made by its class or a function. Its time limit is that of a TimeLimit around
-    it or its attribute ``max_steps``."""
+    """The user's own environment, created by its class or a function. Its time limit comes from a TimeLimit wrapper or
+    from its attribute ``max_steps``."""
     headless()
     kind: Any = factory.make
     draws = isinstance(kind, type) and "rgb_array" in (getattr(kind, "metadata", None) or {}).get("render_modes", ())
     asked = factory.accepts("render_mode") and "render_mode" not in dict(factory.options)
-    # A function that takes a render mode knows which ones there are; a class declares them.
+    # A function that accepts a render mode can be given one; a class declares which ones it has.
     env = factory(**({"render_mode": "rgb_array"} if asked and (draws or not isinstance(kind, type)) else {}))
     if not isinstance(env, gymnasium.Env):
-        raise UserError(f"{name} made {type(env).__name__}, not a Gymnasium environment.")
+        raise UserError(f"{name} returned {type(env).__name__}, not a Gymnasium environment.")
     limit = _limit(env)
     if limit is None and isinstance(limit := getattr(env.unwrapped, "max_steps", None), int) and limit > 0:
         env = wrappers.TimeLimit(env, limit)
@@ -63,7 +63,7 @@ def adapted(name: str, factory: Factory) -> Adapted:
 
 
 def _limit(env: gymnasium.Env) -> int | None:
-    """Of the tightest TimeLimit around the environment."""
+    """The limit of the tightest TimeLimit wrapper."""
     found = []
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, wrappers.TimeLimit):
@@ -73,7 +73,7 @@ def _limit(env: gymnasium.Env) -> int | None:
 
 
 class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
-    """An environment with the type of observation and the attributes that workers rely on."""
+    """An environment with the observation type and attributes that workers expect."""
 
     def __init__(self, env: gymnasium.Env, name: str, max_steps: int) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, name=name, max_steps=max_steps)
@@ -91,7 +91,7 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         acts = self.action_space
-        if isinstance(acts, spaces.Box):  # what is within its bounds in float32 may not be in its own type
+        if isinstance(acts, spaces.Box):  # a float32 value within the bounds may exceed them in the space's own type
             action = np.clip(np.asarray(action, acts.dtype), acts.low, acts.high)
         obs, reward, terminated, truncated, info = self.env.step(action)
         self.seen = self._typed(obs)
@@ -110,18 +110,18 @@ class Adapted(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
         typed = np.asarray(obs, self.observation_space.dtype)
         if typed.shape != self.observation_space.shape:
             raise UserError(
-                f"{self.name} gave an observation of the shape {list(typed.shape)}; its space says "
+                f"{self.name} returned an observation of shape {list(typed.shape)}; its space says "
                 f"{list(self.observation_space.shape or ())}."
             )
         return typed
 
 
 def _picture(id: str) -> dict[str, str]:
-    """The render mode to ask for; where no pictures are declared there is none, and it may not be an argument."""
+    """The render mode argument; empty if the class declares no pictures, since it may then not accept the argument."""
     module, colon, registered = id.rpartition(":")
     if colon:
         if not module:
-            raise gymnasium.error.Error("Before a colon stands the module that registers it")
+            raise gymnasium.error.Error("The part before the colon must be the module that registers it")
         plugins.recall_module(module, f"gymnasium:{id} is registered by {module}")
     if registered not in gymnasium.registry:
         registered = _newest(registered)
@@ -132,13 +132,13 @@ def _picture(id: str) -> dict[str, str]:
 
 
 def _newest(id: str) -> str:
-    """Gymnasium makes the newest version of an id without one, but does not describe it."""
+    """Gymnasium creates the newest version of an id without a version, but has no spec under that id."""
     versions = [spec for spec in gymnasium.registry.values() if spec.id == f"{id}-v{spec.version}"]
     return max(versions, key=lambda spec: spec.version or 0).id if versions else id
 
 
 def _acting(env: gymnasium.Env) -> gymnasium.Env:
-    """Actions from 0, or with one range for all coordinates."""
+    """Wrap the environment to take actions from 0, or with one range for all entries."""
     acts = env.action_space
     if isinstance(acts, spaces.Discrete) and acts.start != 0:
         start = int(acts.start)

@@ -1,7 +1,7 @@
-"""Meta-World v3 with reward on success alone: 1 in the step that solves the task, which ends the episode.
+"""Meta-World v3 with a reward for success only: 1 in the step that solves the task, which ends the episode.
 
 ``metaworld:reach`` is MT1 of ``reach-v3``: 50 goals, the same in every process, one of which is drawn for each episode
-and is part of the observation [39]. Without success an episode is truncated after 500 steps. The paper gives neither
+and included in the observation [39]. Without success an episode is truncated after 500 steps. The paper gives neither
 its version nor its number of steps; these are the package's.
 """
 
@@ -21,7 +21,7 @@ import metaworld  # noqa: E402  (reads MUJOCO_GL)
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS  # noqa: E402
 
 GOALS_SEED = 0
-"""Draws the 50 goals."""
+"""The seed of the 50 goals."""
 PICTURE = 384
 
 
@@ -62,7 +62,7 @@ class RobotEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def render(self) -> np.ndarray:
         with drawing(f"metaworld:{self.task}"):
-            return self.robot.render()[::-1, ::-1]  # this camera of the package stands on its head
+            return self.robot.render()[::-1, ::-1]  # this camera of the package is upside down
 
     def close(self) -> None:
         self.robot.close()

@@ -1,10 +1,10 @@
 """MiniWorld's maze by the paper's rules: find a red box at the other end of a maze of n x n rooms, 64 x 64 pixels.
 
-Steps forward of 0.6 (a fifth of a room), turns of 90 degrees, 24 steps for each room. The box and the agent, who looks
-along +x, stand in the centres of the two rooms farthest from each other. Which of the two is whose is not known of the
-authors'; here the box has the one farther from the corner that the maze is dug from, so the agent often starts there.
-Reaching the box pays 1 - 0.2 t / max_steps and ends the episode, also in its last step; near enough is a distance below
-1.6257, the two radii and 1.1 steps.
+Forward steps of 0.6 (a fifth of a room), turns of 90 degrees, 24 steps per room. The box and the agent, which faces +x,
+are in the centres of the two rooms farthest apart. The authors do not say which is where; here the box is in the one
+farther from the corner where maze generation starts, so the agent often starts in that corner. Reaching the box pays
+1 - 0.2 t / max_steps and ends the episode, even on its last step; the box counts as reached within 1.6257, the two
+radii plus 1.1 steps.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pyglet
 from etd.envs.host.opengl import drawing
 
 if sys.platform == "linux":
-    pyglet.options["headless"] = True  # by EGL, without a display; read when the rest of pyglet is imported
-with drawing("MiniWorld"):  # it looks for OpenGL when it is imported
+    pyglet.options["headless"] = True  # uses EGL, without a display; read when the rest of pyglet is imported
+with drawing("MiniWorld"):  # it looks for OpenGL on import
     from miniworld.envs.maze import Maze
     from miniworld.opengl import FrameBuffer, Texture
     from miniworld.params import DEFAULT_PARAMS
@@ -40,10 +40,10 @@ def make(name: str) -> FullMaze:
 
 
 class FullMaze(Maze):
-    """A maze of ``size`` x ``size`` rooms. A seed gives its episodes, whatever else runs in the process.
+    """A maze of ``size`` x ``size`` rooms. The seed determines its episodes, whatever else runs in the process.
 
-    miniworld numbers the drawing of every maze 1, and pyglet lets all windows of a process share such numbers, so two
-    mazes would show each other's walls. Here every maze has numbers, and textures, of its own.
+    miniworld gives every maze's display list the number 1, and pyglet shares these numbers between all windows of a
+    process, so two mazes would show each other's walls. Here every maze has its own numbers and textures.
     """
 
     can_succeed = True
@@ -52,7 +52,7 @@ class FullMaze(Maze):
         self.textures: dict[str, Any] = {}
         self.picture: FrameBuffer | None = None
         pyglet.gl.current_context = None  # nothing to share with
-        with redirect_stdout(StringIO()):  # miniworld prints where there are fewer samples than it would like
+        with redirect_stdout(StringIO()):  # miniworld prints if it gets fewer samples than it asks for
             super().__init__(
                 size,
                 size,
@@ -75,7 +75,7 @@ class FullMaze(Maze):
         return obs, float(reward), terminated, truncated, info
 
     def render(self) -> np.ndarray:
-        """The maze from above and what the agent sees, side by side."""
+        """The maze from above and the agent's view, side by side."""
         self.shadow_window.switch_to()
         with redirect_stdout(StringIO()):
             self.picture = self.picture or FrameBuffer(PICTURE, PICTURE, 8)
@@ -95,7 +95,7 @@ class FullMaze(Maze):
 
 
 def _farthest(joined: dict[Any, list[Any]], start: Any) -> Any:
-    """The last room that a search in breadth comes to. From any room of a tree it is an end of a longest path."""
+    """The last room that a breadth-first search reaches. From any room of a tree it is an end of a longest path."""
     seen, queue = {start}, deque([start])
     while queue:
         room = queue.popleft()

@@ -1,7 +1,7 @@
-"""HalfCheetahVelSparse: a cheetah to be kept at one speed, paid only where it runs at it.
+"""HalfCheetahVelSparse: a cheetah that is paid only for running at a target speed.
 
-reward = 1[ |v_x - 1| < 0.1 ] - 0.1 |a|^2 on Gymnasium's HalfCheetah-v5, v_x the displacement over a step divided by
-its time; 1,000 steps. The cost of control makes it not purely sparse. The authors' is on v3, of the same model.
+reward = 1[ |v_x - 1| < 0.1 ] - 0.1 |a|^2 on Gymnasium's HalfCheetah-v5, where v_x is a step's displacement divided by
+its duration; 1,000 steps. The control cost makes it not purely sparse. The authors use v3, which has the same model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def make(name: str) -> VelSparse:
 
 
 class VelSparse(HalfCheetahEnv):
-    """HalfCheetah-v5 with another reward and its own clock."""
+    """HalfCheetah-v5 with a different reward and its own step limit."""
 
     max_steps = 1000
 

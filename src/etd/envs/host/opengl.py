@@ -1,4 +1,4 @@
-"""Pictures of MuJoCo without a display, and a sentence where there is no OpenGL."""
+"""MuJoCo rendering without a display, and a clear error if OpenGL is missing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from etd.core.errors import UserError
 
 LIBRARIES = "libegl1 libgl1 libglu1-mesa libfreetype6 libfontconfig1"
-"""What draws without a display, as Debian and Ubuntu call it; MiniWorld's windows want the last two for fonts."""
+"""Debian and Ubuntu packages for rendering without a display; MiniWorld's windows need the last two for fonts."""
 
 
 def headless() -> None:
-    """Let MuJoCo draw by EGL, which needs no display, or not at all where EGL is not installed.
+    """Make MuJoCo render with EGL, which needs no display, or disable rendering if EGL is not installed.
 
-    MuJoCo's packages read MUJOCO_GL when they are imported, and stop there if they cannot have what it says; a user's
-    own choice is kept. On systems other than Linux their defaults need no display.
+    MuJoCo's packages read MUJOCO_GL on import and fail if that backend is missing; a value set by the user is kept. On
+    systems other than Linux the defaults need no display.
     """
     if sys.platform != "linux" or "MUJOCO_GL" in os.environ:
         return
@@ -31,12 +31,12 @@ def headless() -> None:
 
 @contextmanager
 def drawing(name: str) -> Iterator[None]:
-    """What goes wrong in here is OpenGL; say so."""
+    """Report any error inside as an OpenGL failure."""
     try:
         yield
-    except UserError:  # which says what else it is
+    except UserError:  # already explains itself
         raise
-    except Exception as error:  # each package has its own kinds, down to AttributeError on a library that is not there
+    except Exception as error:  # packages raise their own kinds, even AttributeError for a missing library
         raise UserError(
             f"{name} cannot be drawn: OpenGL without a display failed ({type(error).__name__}: {error}). "
             f"On Debian or Ubuntu: apt-get install {LIBRARIES}"

@@ -1,7 +1,7 @@
-"""The parent's side: environments in worker processes that share memory with it.
+"""The parent side of the pool: environments in worker processes that share memory with the parent.
 
-A worker that dies is replaced, with a warning; the episodes it was in the midst of end, truncated, where they were last
-seen, and new ones begin. One that dies three times without finishing an episode in between ends the run.
+A worker that dies is replaced, with a warning; its unfinished episodes are truncated at their last observation, and new
+ones begin. If a worker dies three times without finishing an episode in between, the run ends.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from etd.core.errors import UserError
 from etd.envs.custom import Factory
 from etd.envs.families import registering_module
 from etd.envs.host.env import HostEnv
-from etd.envs.host.worker import SharedArrays, Slot, WorkerConfig
+from etd.envs.host.worker import Refusal, SharedArrays, Slot, WorkerConfig
 
 DEATHS = 3
-"""So many in a row are too many."""
+"""Deaths in a row that end the run."""
 PATIENCE = 60.0
-"""Seconds after which a silent worker is told of; as a reset may be slow, it is waited for all the same."""
+"""Seconds before a silent worker is reported; the pool keeps waiting, as a reset may be slow."""
 ALONE = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "LP_NUM_THREADS": "0"}
-"""A worker has one core, so what it calls should not make threads: not linear algebra, nor Mesa, with which a pool of
-MiniWorlds is 14 % faster without any."""
+"""A worker has one core, so its libraries should not start threads: neither linear algebra nor Mesa (without Mesa's
+threads, a pool of MiniWorlds is 14 % faster)."""
 
 
 class WorkerError(UserError):
-    """An environment cannot be kept alive; the message ends with its worker's own traceback."""
+    """A worker keeps dying; the message ends with the worker's own traceback."""
 
 
 def workers_here() -> int:
-    """As many processes as this one may use cores; the variable ETD_WORKERS names another number."""
+    """The number of worker processes: as many as available cores, unless ETD_WORKERS is set."""
     given = os.environ.get("ETD_WORKERS", "")
     if given and not (given.isdigit() and int(given)):
         raise UserError(f"ETD_WORKERS is {given!r}; it must be the number of worker processes, such as 8.")
@@ -50,10 +50,10 @@ def workers_here() -> int:
 
 
 class WorkerPool:
-    """M environments in ``groups`` that step in turn, so that one group steps while the policy looks at another.
+    """M environments in ``groups`` that step in turn: one group steps while the policy acts for another.
 
     Arrays with leading axis M (SharedArrays) are shared with the workers: write ``action``, call ``step`` and ``wait``
-    of a group, read the rest. Everything of a group may be read from its ``wait`` to its next ``step``.
+    for a group, read the rest. A group's rows may be read between its ``wait`` and its next ``step``.
     """
 
     def __init__(
@@ -64,26 +64,26 @@ class WorkerPool:
         stream: str = "train",
         tell: Callable[[str], None] = print,
     ):
-        """``names`` [M]: seed and number of each environment; ``groups`` [M]: which group each is in."""
+        """``names`` [M]: seed and number of each environment; ``groups`` [M]: the group of each."""
         spec = env.spec
         self.tell, self.rows, self.groups = tell, len(names), np.array(groups)
         size = SharedArrays(spec, self.rows, None).size
         shared = Path("/dev/shm")
-        # A file without a name: it vanishes with the last process that has it open, however that ends.
+        # An unnamed file: it disappears with the last process that has it open, however that process ends.
         self.file = tempfile.TemporaryFile(dir=shared if shared.is_dir() else None)  # noqa: SIM115
         self.file.truncate(size)
         if sys.platform == "linux":
             try:
-                os.posix_fallocate(self.file.fileno(), 0, size)  # too little memory is met now, not in a worker
+                os.posix_fallocate(self.file.fileno(), 0, size)  # fail here, not in a worker, if memory is short
             except OSError as error:
                 self.file.close()
                 raise UserError(
                     f"{self.rows} environments of {env.id} need {size / 2**20:,.0f} MiB of shared memory; {shared} has "
-                    "less. In Docker, --shm-size sets it."
+                    "less. In Docker, raise --shm-size."
                 ) from error
         self.block = SharedArrays(spec, self.rows, mmap.mmap(self.file.fileno(), size))
         slots = [Slot(row, group, *name) for row, (name, group) in enumerate(zip(names, groups, strict=True))]
-        # Row by row, group by group, to one worker after the other: every worker has a share of every group.
+        # Deal the slots out group by group, round robin: every worker has a share of every group.
         ordered = sorted(slots, key=lambda slot: slot.group)
         count = min(workers_here(), len(slots))
         imports = (*plugins.named(), *filter(None, [registering_module(env.id)]))
@@ -93,15 +93,17 @@ class WorkerPool:
             for index in range(count):
                 self.workers.append(Worker(orders._replace(slots=ordered[index::count]), self.file.fileno()))
             for worker in self.workers:
-                if isinstance(said := worker.hear(), str):
-                    raise UserError(f"{env.id} could not be made in a worker process:\n{said}")
+                if isinstance(said := worker.hear(), Refusal):
+                    raise UserError(said)
+                if isinstance(said, str):
+                    raise UserError(f"{env.id} could not be created in a worker process:\n{said}")
         except BaseException:
             self.close()
             raise
 
     def begin(self, episode: np.ndarray, past: dict[int, tuple[np.ndarray, int]]) -> int:
-        """Start the episodes numbered ``episode`` [M], and do again what was done in them: by row, the actions and
-        the fingerprint of what they led to. How many led elsewhere; those end at their next step."""
+        """Start the episodes numbered ``episode`` [M] and replay ``past``: by row, the actions and the fingerprint of
+        the observation they led to. Returns how many led elsewhere; those episodes end at their next step."""
         self.block.episode[:] = episode
         for worker in self.workers:
             rows = {slot.row for slot in worker.orders.slots}
@@ -109,19 +111,19 @@ class WorkerPool:
         return sum(self._answers())
 
     def step(self, group: int) -> None:
-        """Let a group do its actions; returns at once."""
+        """Let a group take its actions; returns at once."""
         self.block.acted[self.groups == group] = False
         for worker in self.workers:
             worker.tell("step", group)
 
     def wait(self) -> None:
-        """Until the group that was told to step first has done so."""
+        """Wait for the group that was asked to step first."""
         for worker, ended in zip(self.workers, self._answers(), strict=True):
             if ended:
                 worker.deaths = 0
 
     def _answers(self) -> list[int]:
-        """One of each worker; the dead are replaced until theirs comes."""
+        """One answer from each worker; dead workers are replaced until they answer."""
         answers = []
         for index, worker in enumerate(self.workers):
             if not worker.answers_within(PATIENCE):
@@ -132,15 +134,17 @@ class WorkerPool:
         return answers
 
     def _revive(self, index: int, why: str) -> None:
-        """Put a new worker in a dead one's slot, and tell it what the dead one did not answer."""
+        """Replace a dead worker and resend the commands it did not answer."""
         old = self.workers[index]
         old.end()
+        if isinstance(why, Refusal):
+            raise WorkerError(why)
         last = why.strip().splitlines()[-1]
         if old.deaths + 1 == DEATHS:
             raise WorkerError(
-                f"A worker of {old.orders.env} died {DEATHS} times in a row ({last}). The last time it said:\n{why}"
+                f"A worker of {old.orders.env} died {DEATHS} times in a row ({last}). Its last error was:\n{why}"
             )
-        self.tell(f"A worker of {old.orders.env} died ({last}) and was replaced; its episodes end here, truncated.")
+        self.tell(f"A worker of {old.orders.env} died ({last}) and was replaced; its episodes were truncated.")
         new = Worker(old.orders._replace(revived=True), self.file.fileno())
         new.deaths = old.deaths + 1
         self.workers[index] = new
@@ -166,7 +170,7 @@ class WorkerPool:
 
 
 class Worker:
-    """A worker process and the line to it."""
+    """A worker process and the connection to it."""
 
     def __init__(self, orders: WorkerConfig, memory: int):
         self.orders, self.deaths = orders, 0
@@ -177,7 +181,7 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 pass_fds=[theirs.fileno(), memory],
-                start_new_session=True,  # a signal to the parent's group is not for it
+                start_new_session=True,  # keeps it from receiving signals sent to the parent's group
                 env={**os.environ, **ALONE, "PYTHONPATH": search_path()},
             )
         self.line = Connection(ours.detach())
@@ -188,21 +192,21 @@ class Worker:
         self._send((command, argument))
 
     def _send(self, message: Any) -> None:
-        with suppress(OSError):  # it is dead; that is heard when an answer is asked for
+        with suppress(OSError):  # it is dead; ``hear`` will notice
             self.line.send(message)
 
     def answers_within(self, seconds: float) -> bool:
-        """Whether there is something to hear by then, be it that it is dead."""
+        """Whether it answers within ``seconds``; also true if it is dead."""
         try:
             return self.line.poll(seconds)
         except OSError:
             return True
 
     def hear(self) -> int | str:
-        """Its answer, or the last words of a worker that failed or died."""
+        """Its answer, or the error of a worker that failed or died."""
         try:
             said = self.line.recv()
-            if not isinstance(said, str) and self.unanswered:  # the first answer says that it is ready
+            if not isinstance(said, str) and self.unanswered:  # the first answer only means ready
                 self.unanswered.popleft()
             return said
         except (EOFError, OSError):
@@ -210,12 +214,12 @@ class Worker:
             return f"killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
 
     def end(self) -> None:
-        """It ends by itself when the line closes; if it is stuck, it is killed."""
+        """Close the connection, on which it exits; kill it if it is stuck."""
         self.line.close()
         self._gone()
 
     def _gone(self) -> int:
-        """Its exit status."""
+        """Wait for it to exit; its exit status."""
         try:
             return self.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -224,7 +228,7 @@ class Worker:
 
 
 def _packed(factory: Factory | None) -> bytes:
-    """The factory for a worker: by name where it has one, else by value, as Gymnasium's own vector environments do."""
+    """The factory pickled for a worker: by name if it has one, else by value, as in Gymnasium's vector environments."""
     if factory is None:
         return b""
     import cloudpickle  # comes with Gymnasium
@@ -238,5 +242,5 @@ def _packed(factory: Factory | None) -> bytes:
 
 
 def search_path() -> str:
-    """What the parent can import, the worker can: this very package, and modules that register environments."""
+    """A PYTHONPATH that lets the worker import whatever the parent can, such as modules that register environments."""
     return os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)

@@ -1,11 +1,11 @@
-"""The child's side of the pool: a process that steps some environments in shared memory, told what to do by a pipe.
+"""The child side of the pool: a process that steps some environments in shared memory, on commands from a pipe.
 
-It is an interpreter of its own that calls ``main``, not a ``multiprocessing`` process, which would run the user's
-script again. It ignores Ctrl-C and SIGTERM, which are the parent's to handle, and ends when the parent does: the pipe
-closes, and on Linux the kernel kills it, also in the midst of a step.
+It is a separate interpreter that calls ``main``, not a ``multiprocessing`` process, which would run the user's script
+again. It ignores Ctrl-C and SIGTERM, which the parent handles, and exits when the parent does: the pipe closes, and on
+Linux the kernel kills it, even in the middle of a step.
 
-When one dies, what it had done of a group's step stands, and the next one does the rest: ``acted`` and ``fresh`` say
-where it was.
+If a worker dies, the part of a group's step that it finished is kept, and its replacement does the rest: ``acted`` and
+``fresh`` record how far it got.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etd.core.errors import UserError
 from etd.core.types import Box, EnvSpec
 
 
@@ -36,11 +37,11 @@ class Slot(NamedTuple):
     """environments of one group step together"""
     seed: int
     number: int
-    """seed and number name the environment, whatever its row"""
+    """seed and number identify the environment, whatever its row"""
 
 
 class WorkerConfig(NamedTuple):
-    """What a worker must know before its first command."""
+    """What a worker needs before its first command."""
 
     env: str
     spec: EnvSpec
@@ -49,11 +50,17 @@ class WorkerConfig(NamedTuple):
     """of the shared arrays"""
     stream: str
     revived: bool
-    """the worker takes the place of a dead one"""
+    """the worker replaces a dead one"""
     factory: bytes = b""
-    """pickled: what makes an environment of the user's own"""
+    """pickled factory of the user's own environment"""
     imports: tuple[str, ...] = ()
-    """modules that the user has named"""
+    """modules the user has named"""
+
+
+class Refusal(str):
+    """What the user has to put right, in a sentence; another worker would meet the same."""
+
+    __slots__ = ()
 
 
 class SharedArrays:
@@ -62,7 +69,7 @@ class SharedArrays:
     obs: np.ndarray
     """[M, ...] what the policy sees next"""
     next_obs: np.ndarray
-    """[M, ...] the true successor"""
+    """[M, ...] the true next observation"""
     action: np.ndarray
     """[M] or [M, size]"""
     reward: np.ndarray
@@ -75,16 +82,16 @@ class SharedArrays:
     achieved: np.ndarray
     """[M, K] bool"""
     episode: np.ndarray
-    """[M] int32: which one each plays, counted from 0"""
+    """[M] int32: the current episode's number, from 0"""
     acted: np.ndarray
-    """[M] bool: the step that the group was last told to do is done"""
+    """[M] bool: the group's last requested step is done"""
     fresh: np.ndarray
-    """[M] bool: the episode is at its start, so that a reset leads to it"""
+    """[M] bool: the episode is at its start, so a reset recreates it"""
     lost: np.ndarray
-    """[M] bool: the last step did nothing but end an episode that was lost"""
+    """[M] bool: the last step only ended a lost episode"""
 
     def __init__(self, spec: EnvSpec, rows: int, memory: mmap.mmap | None):
-        """Without ``memory``, only to learn the ``size`` in bytes."""
+        """Without ``memory``, only the ``size`` in bytes is computed."""
         fields: dict[str, tuple[Any, tuple[int, ...]]] = {
             "obs": (spec.obs_dtype, spec.obs_shape),
             "next_obs": (spec.obs_dtype, spec.obs_shape),
@@ -109,13 +116,14 @@ class SharedArrays:
 
 
 def episode_seed(stream: str, seed: int, number: int, episode: int) -> int:
-    """The seed of one episode, named by environment and count alone: it does not depend on the policy or a resume."""
+    """The seed of one episode. It depends only on the environment and the episode number, not on the policy or a
+    resume."""
     words = np.random.SeedSequence((zlib.crc32(stream.encode()), seed, number, episode)).generate_state(1)
     return int(words[0] >> 1)  # some environments take 31 bits
 
 
 def fingerprint(obs: np.ndarray) -> int:
-    """Names a host's state by what is seen of it."""
+    """A hash of the observation, which stands for the host's state."""
     return zlib.crc32(np.ascontiguousarray(obs).data)
 
 
@@ -138,8 +146,8 @@ class Stepper:
                 self.lost.add(slot.row)
 
     def begin(self, past: dict[int, tuple[np.ndarray, int]]) -> int:
-        """Start the episodes that ``block.episode`` names. ``past`` has what was done in some of them, [t, ...], and
-        the fingerprint of what was then seen: do it again. How many were not seen again: their episodes are lost."""
+        """Start the episodes in ``block.episode`` and replay ``past``: the actions [t, ...] of some of them, and the
+        fingerprint of the observation they led to. Returns how many led elsewhere; those episodes are lost."""
         self.lost = set()
         for slot in self.orders.slots:
             self.reset(slot)
@@ -158,15 +166,15 @@ class Stepper:
         return int(self.block.present[row]) == seen
 
     def step(self, group: int) -> int:
-        """Do the actions in the block; how many episodes ended by themselves."""
+        """Take the actions in the block; returns how many episodes ended on their own."""
         return sum(self.advance(slot) for slot in self.orders.slots if slot.group == group)
 
     def advance(self, slot: Slot) -> int:
         block, row = self.block, slot.row
-        if block.acted[row]:  # by a worker that died after it
+        if block.acted[row]:  # by a worker that died afterwards
             return 0
         block.lost[row] = row in self.lost
-        if block.lost[row]:  # the episode died with its worker: it ends where it was last seen
+        if block.lost[row]:  # the episode was lost with its worker: it ends at its last observation
             self.lost.discard(row)
             block.next_obs[row], block.fingerprint[row] = block.obs[row], block.present[row]
             block.reward[row], block.terminated[row], block.truncated[row] = 0, False, True
@@ -198,12 +206,12 @@ class Stepper:
         self.block.present[row] = fingerprint(self.block.obs[row])
 
     def action(self, action: np.ndarray) -> Any:
-        """As Gymnasium's environments take it."""
+        """In the form that Gymnasium environments expect."""
         return np.asarray(action) if isinstance(self.orders.spec.action, Box) else int(action)
 
 
 def main(pipe: int, memory: int, parent: int) -> None:
-    """Answer commands until the pipe closes. What goes wrong in an environment is sent home as its traceback."""
+    """Answer commands until the pipe closes. An environment's error is sent to the parent as a traceback."""
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_IGN)
     die_with(parent)
@@ -219,6 +227,8 @@ def main(pipe: int, memory: int, parent: int) -> None:
         while _send(line, answer) and (message := _receive(line)):
             command, argument = message
             answer = getattr(stepper, command)(argument)
+    except UserError as error:
+        _send(line, Refusal(error))
     except BaseException:
         _send(line, traceback.format_exc())
     line.close()
@@ -227,11 +237,11 @@ def main(pipe: int, memory: int, parent: int) -> None:
             env.close()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # whatever threads an environment has left running
+    os._exit(0)  # even if an environment has left threads running
 
 
 def _send(line: Connection, answer: int | str) -> bool:
-    """Whether somebody listens."""
+    """Send an answer; whether the parent is still there."""
     with suppress(OSError):
         line.send(answer)
         return True
@@ -239,7 +249,7 @@ def _send(line: Connection, answer: int | str) -> bool:
 
 
 def _receive(line: Connection) -> Any:
-    """What comes next, or None if nobody is there to send anything."""
+    """The next message, or None if the parent is gone."""
     with suppress(EOFError, OSError):
         return line.recv()
     return None
@@ -249,5 +259,5 @@ def die_with(parent: int) -> None:
     """Ask the kernel to kill this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # it was gone before we could ask
+    if os.getppid() != parent:  # it was gone before the call
         os._exit(1)

@@ -1,4 +1,4 @@
-"""MiniGrid compiled: the worlds, actions, views and level generators of Farama's MiniGrid as pure JAX functions."""
+"""MiniGrid in JAX: the worlds, actions, views and level generators of Farama's MiniGrid as pure functions."""
 
 from etd.envs.minigrid.env import MiniGrid, make
 from etd.envs.minigrid.table import IDS

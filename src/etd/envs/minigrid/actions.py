@@ -1,4 +1,4 @@
-"""The seven actions and what ends an episode, as masks on one cell: the one ahead of the agent."""
+"""The seven actions and what ends an episode, as masks on the cell ahead of the agent."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 ACTIONS = 7
 
 Rule = Literal["goal", "pickup", "open", "fetch", "doors"]
-"""What succeeds besides reaching a goal: picking up the target, opening a door, fetching, red before blue door."""
+"""What counts as success besides reaching a goal: picking up the target, opening a door, fetching the right object,
+opening the red door before the blue one."""
 
 
 class Effect(NamedTuple):
-    """How an episode stands after a step, the clock apart."""
+    """The outcome of a step, ignoring the step limit."""
 
     success: Array
-    """[] bool: the mission is fulfilled; this alone is rewarded."""
+    """[] bool: the mission is complete; only this is rewarded."""
     failure: Array
-    """[] bool: the episode ended otherwise than by success or the clock."""
+    """[] bool: the episode ended other than by success or the step limit."""
 
 
 def act(world: World, action: Array, rule: Rule) -> tuple[World, Effect]:
-    """The world after ``action`` and whether that ended the episode; the step limit is not looked at here."""
+    """The world after ``action`` and whether that ended the episode; the step limit is checked elsewhere."""
     dx, dy = ahead(world.direction)
     hit = at(world.grid.shape[0], world.x + dx, world.y + dy)
     front = read(world.grid, hit)
@@ -86,7 +87,8 @@ def can_enter(front: Array) -> Array:
 
 
 def toggled(front: Array, carried: Array) -> Array:
-    """The cell ahead after a toggle: doors open and shut, locked ones only by their key; boxes yield their contents."""
+    """The cell ahead after a toggle: doors open and close, locked ones only with their key; boxes become their
+    contents."""
     is_door = kind_of(front) == DOOR
     state = state_of(front)
     has_key = (carried & LOOK_MASK) == cell(KEY, colour_of(front))
@@ -100,8 +102,8 @@ def toggled(front: Array, carried: Array) -> Array:
 def reward_at(time: Array, max_steps: int) -> Array:
     """[] float32 1 - 0.9 time / max_steps, correctly rounded.
 
-    In integers, because a float32 division by a constant may be compiled to a product with its rounded inverse:
-    (10 T - 9 t) / 10 T by long division to 30 binary places, the remainder kept as a sticky last bit.
+    Uses integers, because XLA may compile a float32 division by a constant to a product with its rounded inverse:
+    (10 T - 9 t) / 10 T by long division to 30 binary places, with the remainder as a sticky last bit.
     """
     whole = jnp.uint32(10 * max_steps)
     high, rest = jnp.divmod((whole - 9 * time.astype(jnp.uint32)) << 15, whole)
@@ -116,7 +118,7 @@ def _by_goal(before: World, after: World, front: Array, action: Array) -> tuple[
 
 
 def _by_pickup(before: World, after: World, front: Array, action: Array) -> tuple[Array, Array]:
-    """Levels hold one object that looks like the target, so its look names it."""
+    """Levels have exactly one object that looks like the target, so its look identifies it."""
     return (action == PICKUP) & ((after.carried & LOOK_MASK) == after.target), jnp.zeros((), bool)
 
 
@@ -126,14 +128,14 @@ def _by_open(before: World, after: World, front: Array, action: Array) -> tuple[
 
 
 def _by_fetch(before: World, after: World, front: Array, action: Array) -> tuple[Array, Array]:
-    """Whatever is picked up ends the episode."""
+    """Picking up any object ends the episode."""
     held = after.carried != EMPTY
     right = after.carried == after.target
     return held & right, held & ~right
 
 
 def _by_doors(before: World, after: World, front: Array, action: Array) -> tuple[Array, Array]:
-    """The red door must stand open when the blue one opens; blue first, or red while blue is open, fails."""
+    """The red door must be open when the blue one opens; blue first, or red while blue is open, fails."""
 
     def is_open(world: World, colour: int) -> Array:
         return jnp.any(world.grid == cell(DOOR, colour, OPEN))

@@ -17,7 +17,7 @@ from etd.envs.minigrid.view import observe
 from etd.envs.minigrid.world import World, fingerprint
 
 LARGEST_VIEW = 31
-"""A row of the view is the bits of one 32-bit word with room for one shift."""
+"""A row of the view is stored as the bits of one 32-bit word, with one bit spare for shifts."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class MiniGrid:
         find(self.name)
         if self.view_size < 3 or self.view_size % 2 == 0:
             raise UserError(
-                f"view_size {self.view_size} cannot be: the agent stands in the middle of the nearest row, "
+                f"view_size {self.view_size} is not allowed: the agent stands in the middle of the nearest row, "
                 "so it must be odd and at least 3"
             )
         if self.view_size > LARGEST_VIEW:
-            raise UserError(f"view_size {self.view_size} is beyond the largest, {LARGEST_VIEW}")
+            raise UserError(f"view_size {self.view_size} is too large: it must be at most {LARGEST_VIEW}")
 
     @property
     def level(self) -> Level:
@@ -60,7 +60,7 @@ class MiniGrid:
         return world, self.observe(world)
 
     def step(self, state: World, action: Array, key: Key | None = None) -> tuple[World, Transition]:
-        """Deterministic: ``key`` is there for the protocol."""
+        """Deterministic; ``key`` exists only for the protocol."""
         world, outcome = act(state, action, self.level.rule)
         reward = jnp.where(outcome.success, reward_at(world.time, self.level.max_steps), jnp.float32(0))
         transition = Transition(
@@ -73,16 +73,16 @@ class MiniGrid:
         return world, transition
 
     def observe(self, world: World) -> Array:
-        """[view, view, 3] uint8 what the agent sees in ``world``."""
+        """[view, view, 3] uint8 the agent's view of ``world``."""
         return observe(world, self.view_size, self.see_through_walls)
 
     def render(self, state: World) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """[height * 32, width * 32, 3] the whole grid, what the agent sees highlighted."""
+        """[height * 32, width * 32, 3] the whole grid, with the agent's view highlighted."""
         return render(state, self.level.width, self.level.height, self.view_size, self.see_through_walls)
 
 
 def make(name: str, view_size: int = 7, see_through_walls: bool | None = None) -> MiniGrid:
-    """The level called ``name``. ``see_through_walls=None`` keeps what MiniGrid does for that level."""
+    """The level called ``name``. ``see_through_walls=None`` keeps MiniGrid's default for that level."""
     if see_through_walls is None:
         see_through_walls = find(name).see_through_walls
     return MiniGrid(name, view_size, see_through_walls)

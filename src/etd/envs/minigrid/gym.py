@@ -1,4 +1,4 @@
-"""The Gymnasium face: the compiled levels as ``gymnasium`` environments, single and vectorised.
+"""The Gymnasium interface: the compiled levels as ``gymnasium`` environments, single and vectorised.
 
 Importing this module registers every level under ``etd/``::
 
@@ -7,7 +7,7 @@ Importing this module registers every level under ``etd/``::
 
     envs = gymnasium.make_vec("etd/MiniGrid-DoorKey-8x8-v0", num_envs=16)
 
-Observations are MiniGrid's images alone, as behind its ImgObsWrapper.
+Observations are MiniGrid's images only, as with its ImgObsWrapper.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ try:
     from gymnasium.vector import AutoresetMode, VectorEnv
     from gymnasium.vector.utils import batch_space
 except ImportError as error:
-    raise ImportError("the Gymnasium face needs gymnasium: pip install 'etd[minigrid]'") from error
+    raise ImportError("the Gymnasium interface needs gymnasium: pip install 'etd[minigrid]'") from error
 
 POOL = 256
-"""The fewest level starts generated at a time."""
+"""The minimum number of level starts generated at a time."""
 
 
 class MiniGridEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -74,11 +74,11 @@ class MiniGridEnv(gymnasium.Env[np.ndarray, np.int64]):
 
 
 class MiniGridVectorEnv(VectorEnv):
-    """A batch of one level, stepped by one compiled call.
+    """A batch of environments of one level, stepped by one compiled call.
 
-    Autoreset is Gymnasium's default, next-step: the call after an episode's end ignores that environment's action and
-    returns the first observation of its next episode, with no reward. New episodes start from a pool of levels
-    generated in batches ahead of use.
+    Autoreset is next-step, Gymnasium's default: the call after an episode's end ignores that environment's action and
+    returns the first observation of its next episode, with zero reward. New episodes start from a pool of levels
+    generated in batches ahead of time.
     """
 
     metadata = {  # noqa: RUF012  (Gymnasium's own declaration)
@@ -131,7 +131,7 @@ class MiniGridVectorEnv(VectorEnv):
         return tuple(self.env.render(jax.tree.map(lambda leaf, b=b: leaf[b], worlds)) for b in range(self.num_envs))
 
     def _take(self) -> np.ndarray:
-        """[num_envs] which start of the pool each environment that ended takes; filled up first if too few are left."""
+        """[num_envs] the pool's start that each finished environment takes; refills the pool if too few are left."""
         needed = int(self.ended.sum())
         if self.used + needed > self.pool_size:
             self._fill()
@@ -140,7 +140,7 @@ class MiniGridVectorEnv(VectorEnv):
         return index.astype(np.int32)
 
     def _fill(self) -> None:
-        """A new pool; the few starts left of the last one are dropped, so none is ever used twice."""
+        """Generate a new pool; starts left over from the last one are dropped, so none is ever used twice."""
         self.pool_size = max(POOL, self.num_envs)
         self.pool = _starts(self.env, self.pool_size)(named(self.key, "pool", self.pools))
         self.pools += 1
@@ -153,7 +153,7 @@ def _spaces(env: MiniGrid) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Discr
 
 
 def _checked(actions: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """``actions`` as int32, or an error that says what is wrong with them."""
+    """``actions`` as int32; a ValueError if they are invalid."""
     if actions.shape != shape:
         raise ValueError(f"expected actions of shape {shape}, got {actions.shape}")
     if not np.issubdtype(actions.dtype, np.integer):
@@ -194,7 +194,7 @@ def _first(env: MiniGrid, count: int) -> Any:
 
 @lru_cache(maxsize=64)
 def _advance(env: MiniGrid) -> Any:
-    """A step of a batch; environments that had ended take their start from the pool instead."""
+    """A step of a batch; finished environments take their next start from the pool instead."""
 
     def advance(world: World, actions: Array, ended: Array, pool: World, index: Array) -> tuple[World, Transition]:
         count = ended.shape[0]
@@ -217,7 +217,7 @@ def _advance(env: MiniGrid) -> Any:
 
 
 def register() -> None:
-    """Makes every level known to Gymnasium as ``etd/<its id>``; doing so again changes nothing."""
+    """Register every level with Gymnasium as ``etd/<its id>``; calling it again changes nothing."""
     for name in IDS:
         if f"etd/{name}" not in gymnasium.registry:
             gymnasium.register(

@@ -1,4 +1,4 @@
-"""KeyCorridor: a corridor between two columns of rooms; a ball behind the one locked door, its key across."""
+"""KeyCorridor: a corridor between two columns of rooms; a ball behind the one locked door, its key opposite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from etd.envs.minigrid.rooms import Rooms, integer, put, rectangle, rolls, shuff
 from etd.envs.minigrid.world import BALL, CLOSED, COLOURS, DOOR, EMPTY, KEY, LOCKED, World, cell
 
 NEVER = 1 << 20
-"""The rank of a door that is not added: later than any."""
+"""The rank of a door that is never added: later than any other."""
 
 
 def key_corridor(key: Key, room_size: int, rows: int) -> World:
@@ -32,7 +32,7 @@ def key_corridor(key: Key, room_size: int, rows: int) -> World:
     target = cell(BALL, integer(ball_colour, 0, COLOURS))
     grid = rooms.place(ball_place, grid, 2, locked, target)
     grid = rooms.place(key_place, grid, 0, integer(key_row, 0, rows), cell(KEY, lock_colour))
-    # The agent comes before the other doors, so it may face one of those but not the locked one.
+    # The agent is placed before the other doors, so it may face one of those but not the locked one.
     world = rooms.start(agent, grid, 1, rows // 2, target)
 
     grid = world.grid
@@ -44,23 +44,23 @@ def key_corridor(key: Key, room_size: int, rows: int) -> World:
 
 
 def _sides(rows: int) -> list[tuple[int, int, int]]:
-    """(column, row, side) of every place for a door: into the left rooms, the right rooms, and between either."""
+    """(column, row, side) of every possible door: into the left rooms, into the right rooms, and between rooms."""
     across = [(column, row, 0) for column in (0, 1) for row in range(rows)]
     return across + [(column, row, 1) for column in (0, 2) for row in range(rows - 1)]
 
 
 def _added_doors(rank: Array, rows: int, locked: Array) -> Array:
-    """[sides] bool, which doors are added, given the order ``rank`` in which they would be.
+    """[sides] bool, which doors are added, given the order ``rank`` in which they are tried.
 
-    MiniGrid draws a side of a room again and again, adds a door there unless there is one or either room is the
-    locked one, and stops when all rooms are connected: a random order of the allowed doors, cut off where it connects
-    everything. The cut is the largest over rooms of the smallest over paths of the latest door on the path. A path
-    never needs more than ``rows`` doors, since the corridor reaches every row.
+    MiniGrid repeatedly draws a side of a room, adds a door there unless it has one or either room is the locked one,
+    and stops when all rooms are connected: a random order of the allowed doors, cut off once everything is connected.
+    The cut-off is the maximum over rooms of the minimum over paths of the latest door on the path. A path never needs
+    more than ``rows`` doors, since the corridor reaches every row.
     """
     across, between = rank[: 2 * rows].reshape(2, rows), rank[2 * rows :].reshape(2, rows - 1)
     right = jnp.array([[False], [True]])
     at_lock = right & (jnp.arange(rows) == locked)
-    # The sides of the locked room are never drawn; its locked door, there from the start, connects it.
+    # The sides of the locked room are never drawn; its locked door, present from the start, connects it.
     reached = jnp.where(at_lock, -1, across)
     across = jnp.where(at_lock, NEVER, across)
     between = jnp.where(at_lock[:, 1:] | at_lock[:, :-1], NEVER, between)

@@ -27,7 +27,7 @@ def _walls() -> np.ndarray:
 
 
 def locked_room(key: Key) -> World:
-    """The hallway holds the agent; every room has a door of its own colour onto it."""
+    """The agent starts in the hallway; every room has a door onto it, each of a different colour."""
     locked_roll, goal_roll, key_roll, hide_roll, agent, turn, *words = rolls(key, 6 + COLOURS)
     colours = shuffle(jnp.stack(words))
     locked = integer(locked_roll, 0, len(ROOMS))

@@ -1,4 +1,5 @@
-"""MultiRoom: a chain of rooms of random sizes, each entered by a door from the one before; the goal in the last."""
+"""MultiRoom: a chain of rooms of random sizes, each entered through a door from the one before; the goal is in the
+last."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ TRIES = 8
 
 
 class Chain(NamedTuple):
-    """Rooms placed so far; arrays hold one entry per room, those from ``placed`` on are leftovers."""
+    """Rooms placed so far; arrays hold one entry per room; entries from ``placed`` on are stale."""
 
     x: Array
     y: Array
@@ -27,17 +28,17 @@ class Chain(NamedTuple):
     door_x: Array
     door_y: Array
     entry: Array
-    """[] the side of the last room its door is on: 0 right, 1 down, 2 left, 3 up"""
+    """[] which side of the last room its entry door is on: 0 right, 1 down, 2 left, 3 up"""
     placed: Array
     rounds: Array
-    """[] rounds of proposals so far, which names the next one's key"""
+    """[] rounds of proposals so far; folded into the next round's key"""
 
 
 def multi_room(key: Key, rooms: int, largest: int) -> World:
     """A level of ``rooms`` rooms, each side between 4 and ``largest``."""
     chain = _build(named(key, "chain"), rooms, largest)
     agent, turn, goal, first_colour, *colour_words = rolls(named(key, "rest"), 4 + rooms - 2)
-    # Each door's colour differs from the one before: one of the other five.
+    # Each door's colour differs from that of the previous door: one of the other five.
     colours = [integer(first_colour, 0, COLOURS)]
     for word in colour_words:
         other = integer(word, 0, COLOURS - 1)
@@ -56,9 +57,9 @@ def multi_room(key: Key, rooms: int, largest: int) -> World:
 
 
 def _build(key: Key, rooms: int, largest: int) -> Chain:
-    """A full chain. MiniGrid adds room after room, trying eight times for each; a chain that cannot go on is thrown
-    away and another begun, until one is full. One turn of this loop draws all eight tries for one room and takes the
-    first that fits, so the rooms have MiniGrid's distribution exactly."""
+    """A complete chain. MiniGrid adds one room after another, with eight tries each; if all fail, it discards the
+    chain and starts over until one is complete. One iteration of this loop draws all eight tries for one room and takes
+    the first that fits, so the rooms have exactly MiniGrid's distribution."""
 
     def extend(chain: Chain) -> Chain:
         words = rolls(jax.random.fold_in(key, chain.rounds), 7 * TRIES).reshape(7, TRIES)
@@ -70,12 +71,12 @@ def _build(key: Key, rooms: int, largest: int) -> Chain:
 
 
 def _proposals(chain: Chain, words: Array, largest: int) -> tuple[Array, Array]:
-    """[6, tries] (x, y, width, height, door x, door y) of next rooms, and [tries] the side their doors are on."""
+    """[6, tries] (x, y, width, height, door x, door y) of candidate rooms, and [tries] the side their doors are on."""
     wide, high, side_word, along, offset, free_x, free_y = words
     width, height = (integer(word, SMALLEST, largest + 1) for word in (wide, high))
     last = jnp.arange(chain.x.shape[0]) == chain.placed - 1
     last_x, last_y, last_width, last_height = (jnp.sum(jnp.where(last, side, 0)) for side in chain[:4])
-    # The way out is on one of the three sides that are not the way in.
+    # The exit is on one of the three sides other than the entry.
     exit_side = integer(side_word, 0, 3)
     exit_side = exit_side + (exit_side >= chain.entry)
     sideways = (exit_side == 0) | (exit_side == 2)
@@ -83,21 +84,21 @@ def _proposals(chain: Chain, words: Array, largest: int) -> tuple[Array, Array]:
     door_y = jnp.where(exit_side == 1, last_y + last_height - 1, last_y)
     door_x = jnp.where(sideways, door_x, last_x + integer(along, 1, last_width - 1))
     door_y = jnp.where(sideways, last_y + integer(along, 1, last_height - 1), door_y)
-    # The new room leans against that wall, shifted along it so that the door is not in its corner.
+    # The new room touches that wall, shifted along it to keep the door out of its corners.
     x = jnp.where(exit_side == 0, door_x, door_x - width + 1)
     y = jnp.where(exit_side == 1, door_y, door_y - height + 1)
     x = jnp.where(sideways, x, door_x - 1 - integer(offset, 0, width - 2))
     y = jnp.where(sideways, door_y - 1 - integer(offset, 0, height - 2), y)
-    # The first room lies anywhere, and counts as entered from the left.
+    # The first room can be anywhere, and counts as entered from the left.
     first = chain.placed == 0
     x, y = jnp.where(first, integer(free_x, 0, SIZE - 2), x), jnp.where(first, integer(free_y, 0, SIZE - 2), y)
     return jnp.stack([x, y, width, height, door_x, door_y]), jnp.where(first, 2, (exit_side + 2) % 4)
 
 
 def _append(chain: Chain, tries: Array, entries: Array) -> Chain:
-    """``chain`` with the first of ``tries`` that fits; without any room if none does."""
+    """``chain`` with the first of ``tries`` that fits; an empty chain if none does."""
     x, y, width, height = tries[:4, :, None]
-    # MiniGrid keeps the lowest row of the map free, and does not look for overlap with the room just before.
+    # MiniGrid keeps the bottom row of the map free, and does not check for overlap with the previous room.
     apart = (x + width < chain.x) | (chain.x + chain.width <= x)
     apart |= (y + height < chain.y) | (chain.y + chain.height <= y)
     index = jnp.arange(chain.x.shape[0])

@@ -1,7 +1,7 @@
 """ObstructedMaze: a blue ball behind locked doors, their keys in boxes, balls in the way.
 
-The v0 levels put a side room's second blocking ball where the first key may already lie, which loses that key; the v1
-levels place keys last. Both are kept: the paper's results are on v0.
+The v0 levels may put a side room's second blocking ball on top of the first key, which removes that key; the v1 levels
+place keys last. Both are kept: the paper's results are on v0.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def nine_rooms(
 
 
 def _lock(rooms: Rooms, grid: Array, doorway: tuple[Array, Array], side: int, colour: Array, blocked: bool) -> Array:
-    """A locked door at ``doorway``, and if ``blocked`` a ball on the near side of it, whatever lay there."""
+    """A locked door at ``doorway`` and, if ``blocked``, a ball on its near side, replacing what was there."""
     grid = put(grid, doorway, cell(DOOR, colour, LOCKED))
     if blocked:
         x, y = doorway

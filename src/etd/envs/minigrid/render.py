@@ -1,4 +1,4 @@
-"""Pictures of a world, drawn as MiniGrid draws them: the whole grid, with what the agent sees highlighted."""
+"""Pictures of a world, drawn as in MiniGrid: the whole grid, with the agent's view highlighted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Paint: TypeAlias = tuple[Mask, Any]
 
 TILE = 32
 SAMPLES = 3
-"""Tiles are drawn three times larger and averaged down."""
+"""Tiles are drawn three times larger and downsampled by averaging."""
 RGB = np.array([(255, 0, 0), (0, 255, 0), (0, 0, 255), (112, 39, 195), (255, 255, 0), (100, 100, 100)], np.uint8)
 BLACK = (0, 0, 0)
 LINE = (100, 100, 100)
@@ -63,7 +63,7 @@ def render(world: World, width: int, height: int, view_size: int, see_through_wa
 
 
 def _highlighted(world: World, view_size: int, see_through_walls: bool) -> Mask:
-    """[size, size] the world's cells that the agent sees."""
+    """[size, size] bool: the cells the agent sees."""
     size = world.grid.shape[0]
     seen = np.ones((view_size, view_size), bool) if see_through_walls else np.asarray(_sight(world, view_size))
     dx, dy = STEP_X[int(world.direction)], STEP_Y[int(world.direction)]

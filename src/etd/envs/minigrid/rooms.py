@@ -1,4 +1,4 @@
-"""Building blocks of level generators: uniform draws, rectangles, rooms side by side, starts."""
+"""Building blocks of level generators: uniform draws, rectangles, grids of rooms, starts."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ def rectangle(size: int, x: Array | int, y: Array | int, width: Array | int, hei
 
 
 def walled(size: int, width: int, height: int) -> Array:
-    """[size, size] an empty room of ``width`` by ``height`` with its walls, and walls all beyond."""
+    """[size, size] an empty room of ``width`` by ``height`` including its walls, and walls everywhere outside."""
     return jnp.where(rectangle(size, 1, 1, width - 2, height - 2), EMPTY, WALL).astype(jnp.int32)
 
 
 def rolls(key: Key, count: int) -> Array:
-    """[count] uint32 random words, all a level needs in one call: unpack them by name and use each once."""
+    """[count] uint32 random words, all that a level needs in one call: unpack them by name and use each once."""
     return jax.random.bits(key, (count,), jnp.uint32)
 
 
 def integer(roll: Array, low: Array | int, high: Array | int) -> Array:
     """[] int32 in [low, high): the high word of roll * (high - low), uniform to one part in 2^32 / (high - low)."""
     span = jnp.asarray(high - low, jnp.uint32)
-    # In halves, because there are no 64-bit words here; spans stay below 2^16.
+    # In 16-bit halves, because JAX has no 64-bit integers by default; spans stay below 2^16.
     top = (roll >> 16) * span + (((roll & 0xFFFF) * span) >> 16)
     return low + (top >> 16).astype(jnp.int32)
 
 
 def draw(roll: Array, mask: Array) -> Array:
-    """One true entry of ``mask`` (any shape), uniformly, as a mask.
+    """A uniformly drawn true entry of ``mask`` (any shape), as a mask.
 
-    MiniGrid places by rejection: draw a cell of a rectangle until it is allowed. That is uniform over allowed cells.
+    MiniGrid uses rejection sampling: it draws a cell of a rectangle until one is allowed. That is uniform over the
+    allowed cells.
     """
     ranks = jnp.cumsum(mask.ravel(), dtype=jnp.int32)
     chosen = integer(roll, 1, ranks[-1] + 1)
@@ -73,7 +74,7 @@ def start(grid: Array, agent: Array, direction: Array | int, target: Array | int
 
 @dataclass(frozen=True)
 class Rooms:
-    """Equal square rooms in ``columns`` by ``rows``, sharing their walls. Sides are 0 right, 1 down, 2 left, 3 up."""
+    """A grid of equal square rooms with shared walls. Sides are 0 right, 1 down, 2 left, 3 up."""
 
     room_size: int
     columns: int
@@ -103,11 +104,11 @@ class Rooms:
         return jnp.asarray(np.where(inner_y[:, None] & inner_x[None, :], EMPTY, WALL), jnp.int32)
 
     def room(self, column: Array | int, row: Array | int) -> Array:
-        """[size, size] bool, the cells of one room, its walls included."""
+        """[size, size] bool, the cells of one room, including its walls."""
         return rectangle(self.size, column * self.pitch, row * self.pitch, self.room_size, self.room_size)
 
     def doorway(self, roll: Array, column: Array | int, row: Array | int, side: int) -> tuple[Array, Array]:
-        """(x, y) of a place for a door, uniform along one side of a room (corners excepted)."""
+        """(x, y) of a door, uniform along one side of a room (corners excluded)."""
         left, top = column * self.pitch, row * self.pitch
         along = integer(roll, 1, self.pitch)
         if side in (0, 2):
@@ -117,7 +118,7 @@ class Rooms:
     def far_from_centre(self) -> Array:
         """[size, size] bool, the cells where an object may be put before the agent is placed.
 
-        Until then MiniGrid keeps the agent in the middle room, and objects at least two steps away from it.
+        Until then MiniGrid keeps the agent in the middle room and puts objects at least two steps away from it.
         """
         x = self.columns // 2 * self.pitch + self.room_size // 2
         y = self.rows // 2 * self.pitch + self.room_size // 2
@@ -141,5 +142,5 @@ class Rooms:
 
 
 def put(grid: Array, place: tuple[Array, Array], code: Array | int) -> Array:
-    """``grid`` with ``code`` at ``place`` (x, y), whatever was there."""
+    """``grid`` with ``code`` at ``place`` (x, y), replacing what was there."""
     return jnp.where(at(grid.shape[0], *place), code, grid)

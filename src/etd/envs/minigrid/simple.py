@@ -1,4 +1,4 @@
-"""Levels of few rooms and one idea: Empty, DoorKey, Fetch, RedBlueDoors, FourRooms."""
+"""Simple levels: Empty, DoorKey, Fetch, RedBlueDoors, FourRooms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from etd.envs.minigrid.world import (
 
 
 def empty(key: Key, size: int, anywhere: bool) -> World:
-    """A bare room with the goal in the far corner; the agent in the near one, or anywhere."""
+    """An empty room with the goal in the far corner; the agent starts in the opposite one, or anywhere."""
     place, turn = rolls(key, 2)
     grid = jnp.where(at(size, size - 2, size - 2), GOAL, walled(size, size, size))
     if not anywhere:
@@ -48,7 +48,7 @@ def door_key(key: Key, size: int) -> World:
 
 
 def fetch(key: Key, size: int, objects: int) -> World:
-    """Keys and balls lie about; one of them, by kind and colour, is to be picked up."""
+    """Keys and balls lie scattered; the agent must pick up one given by kind and colour."""
     agent, turn, choice, *words = rolls(key, 3 + 3 * objects)
     grid = walled(size, size, size)
     codes = []

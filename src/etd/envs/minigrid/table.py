@@ -1,4 +1,4 @@
-"""Every level by MiniGrid's id: how it is generated, how long an episode may last, what ends it."""
+"""Every level by its MiniGrid id: how it is generated, how long an episode may last, what ends it."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Level:
     max_steps: int
     rule: Rule = "goal"
     shortest: int = 1
-    """A proven lower bound on the length of an episode, whatever the actions and the level drawn."""
+    """A proven lower bound on the length of an episode, for any actions and any generated level."""
     see_through_walls: bool = False
     """Whether MiniGrid itself lets the agent see through the walls of this level."""
     farama: tuple[str, tuple[tuple[str, Any], ...]] | None = None
-    """The id and options under which MiniGrid makes it, where they are not this level's own id and none."""
+    """The id and options that create this level in MiniGrid, if not its own id without options."""
 
 
 def _empties() -> dict[str, Level]:
-    """From the near corner to the goal: size - 3 cells each way and one turn. From anywhere: one step."""
+    """From the start corner to the goal: size - 3 cells each way and one turn. From anywhere: one step."""
     levels = {}
     for size in (5, 6, 8, 16):
         limit = 4 * size**2
@@ -54,8 +54,8 @@ def _empties() -> dict[str, Level]:
 
 
 def _door_keys() -> dict[str, Level]:
-    """Pick up, turn from where the key lay to the door, toggle, two steps through it, turn, one step to the goal:
-    the goal's row has no door and the key's cell is not the door's, so none of the seven can be spared."""
+    """Pick up the key, turn to the door, toggle, two steps through it, turn, one step to the goal: the goal's row has
+    no door and the key's cell is not the door's, so all seven are needed."""
     return {
         f"MiniGrid-DoorKey-{size}x{size}-v0": Level(partial(door_key, size=size), size, size, 10 * size**2, shortest=7)
         for size in (5, 6, 8, 16)
@@ -63,10 +63,10 @@ def _door_keys() -> dict[str, Level]:
 
 
 def _others() -> dict[str, Level]:
-    """Fetch, RedBlueDoors, FourRooms: the agent may start with its end in front of it, so one step can do.
+    """Fetch, RedBlueDoors, FourRooms: the agent may start right in front of what ends the episode, so one step.
 
-    LockedRoom: open a room, step into its doorway, pick up the key, turn round, cross the hallway (3 steps) to the
-    door opposite, the nearest there is, unlock it, two steps to the goal: 1 + 1 + 1 + 2 + 3 + 1 + 2.
+    LockedRoom: open a room, step into its doorway, pick up the key, turn around, cross the hallway (3 steps) to the
+    door opposite, the nearest possible, unlock it, two steps to the goal: 1 + 1 + 1 + 2 + 3 + 1 + 2.
     """
     levels = {"MiniGrid-FourRooms-v0": Level(four_rooms, 19, 19, 100)}
     for size, objects in ((5, 2), (6, 2), (8, 3)):
@@ -82,10 +82,10 @@ def _others() -> dict[str, Level]:
 
 
 def _multi_rooms() -> dict[str, Level]:
-    """Each door takes a toggle and two steps, and from one door to the next there is a turn or a step more, since
+    """Each door takes a toggle and two steps, and between two doors there is at least one more turn or step, since
     they are on different sides of a room at least two cells wide: 3 (rooms - 1) + (rooms - 2)."""
     levels = {}
-    # MiniGrid's N4-S5-v0 has six rooms; its v1 has the four of its name.
+    # MiniGrid's N4-S5-v0 has six rooms; its v1 has four, as the name says.
     for name, rooms, largest in (("N2-S4-v0", 2, 4), ("N4-S5-v0", 6, 5), ("N4-S5-v1", 4, 5), ("N6-v0", 6, 10)):
         levels[f"MiniGrid-MultiRoom-{name}"] = Level(
             partial(multi_room, rooms=rooms, largest=largest), 25, 25, 20 * rooms, shortest=4 * rooms - 5
@@ -106,9 +106,9 @@ def _key_corridors() -> dict[str, Level]:
 
 
 def _unlocks() -> dict[str, Level]:
-    """Unlock: turn to the key (no start faces it), pick it up, turn away from where it lay, toggle: 4. With a box,
-    also step into the doorway, drop the key, pick up the box: 7. With a ball in the way, also pick it up, drop it and
-    step to where it was, which saves the turn: 9."""
+    """Unlock: turn to the key (no start faces it), pick it up, turn away from its cell, toggle: 4. With a box, also
+    step into the doorway, drop the key, pick up the box: 7. With a ball in the way, also pick it up, drop it and step
+    to where it was, which saves the turn: 9."""
     width, height = UNLOCK_ROOMS.width, UNLOCK_ROOMS.height
     rows = (("Unlock", False, False, 288, 4), ("UnlockPickup", True, False, 288, 7))
     return {
@@ -120,8 +120,8 @@ def _unlocks() -> dict[str, Level]:
 
 
 def _obstructed_mazes() -> dict[str, Level]:
-    """As UnlockPickup, 7; with the key in a box, toggle that too: 8; with a ball in the way, pick it up, drop it and
-    step to where it was, which saves the turn: 10; from the centre room, open its door and step into it: 12."""
+    """As in UnlockPickup: 7; with the key in a box, also toggle that: 8; with a ball in the way, pick it up, drop it
+    and step to where it was, which saves the turn: 10; from the centre room, open its door and step into it: 12."""
     levels = {}
     pairs = (("1Dl", False, False, 7), ("1Dlh", True, False, 8), ("1Dlhb", True, True, 10))
     for name, boxed, blocked, shortest in pairs:
@@ -138,7 +138,7 @@ def _obstructed_mazes() -> dict[str, Level]:
             (f"2Dlhb-{version}", side, True, True, 1, 4, 10),
             (f"1Q-{version}", centre, True, True, 1, 5, 12),
             (f"2Q-{version}", side, True, True, 2, 11, 10),
-            # The start of the package the paper used, gym-minigrid 1.0.
+            # The start room in gym-minigrid 1.0, the package used by the paper.
             (f"2Q-Centre-{version}", centre, True, True, 2, 11, 12),
             (f"Full-{version}", centre, True, True, 4, 25, 12),
         ]
@@ -166,7 +166,7 @@ IDS: list[str] = list(LEVELS)
 
 
 def find(name: str) -> Level:
-    """The level called ``name``; an unknown one is refused with the nearest."""
+    """The level called ``name``; a UserError suggests the closest name if there is none."""
     if name not in LEVELS:
         raise unknown("MiniGrid level", name, LEVELS, "All of them are in etd.envs.minigrid.IDS.")
     return LEVELS[name]

@@ -10,7 +10,7 @@ ROOMS = Rooms(room_size=6, columns=2, rows=1)
 
 
 def unlock(key: Key, box: bool, blocked: bool) -> World:
-    """With ``box``, the mission is to pick up a box behind the door; ``blocked`` puts a ball before the door."""
+    """With ``box``, the mission is to pick up a box behind the door; ``blocked`` puts a ball in front of the door."""
     box_colour, box_place, door_place, door_colour, ball_colour, key_place, agent = rolls(key, 7)
     grid = ROOMS.walls()
     target: Array | int = EMPTY

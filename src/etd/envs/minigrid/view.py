@@ -1,4 +1,4 @@
-"""What the agent sees: a square patch ahead of it, turned to face up, with occluded cells unseen."""
+"""The agent's view: a square patch ahead of it, rotated to face up, with occluded cells hidden."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def observe(world: World, view_size: int, see_through_walls: bool) -> Array:
     cells = patch(world, view_size)
     if not see_through_walls:
         cells = jnp.where(visible(transparent(cells)), cells, 0)
-    # The agent stands in the middle of the nearest row and sees there what it carries, whatever it stands on.
+    # The agent stands in the middle of the nearest row; that cell shows what it carries, not what it stands on.
     index = jnp.arange(view_size)
     here = (index[:, None] == view_size // 2) & (index[None, :] == view_size - 1)
     cells = jnp.where(here, world.carried, cells)
@@ -41,8 +41,8 @@ def observe(world: World, view_size: int, see_through_walls: bool) -> Array:
 def patch(world: World, view_size: int) -> Array:
     """[view, view] cells ahead, [i, j] with i from the agent's left to its right and j from far to near.
 
-    First the square of the world that the view covers, by two one-hot selections, rows and then columns; then that
-    square turned so that the agent faces up. Turning last, only the view is transposed, never the whole grid.
+    Two one-hot selections, of rows and then columns, cut out the square that the view covers; then that square is
+    rotated until the agent faces up. Rotating last transposes only the view, never the whole grid.
     """
     size = world.grid.shape[0]
     half = view_size // 2
@@ -63,7 +63,7 @@ def select(rows: Array, wanted: Array, size: int) -> Array:
 
 
 def transparent(cells: Array) -> Array:
-    """Whether the agent sees past each cell: walls and shut doors block the view."""
+    """Whether the agent sees past each cell: walls and closed doors block the view."""
     kinds = kind_of(cells)
     return (kinds != WALL_KIND) & ((kinds != DOOR) | (state_of(cells) == OPEN))
 
@@ -71,14 +71,14 @@ def transparent(cells: Array) -> Array:
 def visible(clear: Array) -> Array:
     """[view, view] which cells are seen, given which are transparent.
 
-    Sight enters the nearest row at the agent. A run of transparent cells with one seen cell in it is lit as a whole;
-    a lit cell shows the cells beside it, and those and itself one row further. Rows are the bits of one word each
-    (bit i is column i), so a row costs a few operations on words whatever its width.
+    Visibility starts at the agent in the nearest row. A run of transparent cells that contains a seen cell is lit as a
+    whole; a lit cell reveals its neighbours in the row, and those three columns one row further. Each row is the bits
+    of one word (bit i is column i), so it costs a few word operations whatever its width.
     """
     width = clear.shape[0]
     columns = jnp.uint32(1) << jnp.arange(width, dtype=jnp.uint32)
     rows = jnp.sum(jnp.where(clear, columns[:, None], jnp.uint32(0)), axis=0, dtype=jnp.uint32)
-    # spans[k] holds the bits whose 2^k bits from there upwards are all clear.
+    # spans[k] has bit i set if the 2^k bits from i upwards are all clear.
     spans = [rows]
     for k in range((width - 1).bit_length() - 1):
         spans.append(spans[k] & (spans[k] >> (1 << k)))
@@ -89,15 +89,15 @@ def visible(clear: Array) -> Array:
         shown = lit | (lit << 1) | (lit >> 1)
         words.append(seen | shown)
         seen = shown
-    # The barrier keeps the chain above from being computed anew for every cell it is compared with.
+    # The barrier keeps XLA from recomputing the chain above for every cell.
     words = jax.lax.optimization_barrier(jnp.stack(words[::-1]))
     return (words[None, :] & columns[:, None]) != 0
 
 
 def _runs(source: Array, spans: list[Array]) -> Array:
-    """The bits of those runs of clear bits that hold a ``source`` bit."""
+    """All bits of those runs of clear bits that contain a ``source`` bit."""
     clear = spans[0]
-    # Upwards by one carry: adding a run's source bits to it flips its bits from the lowest source bit on.
+    # Upwards by one carry: adding a run's source bits flips its bits from the lowest source bit on.
     lit = (((source + clear) ^ clear) | source) & clear
     # Downwards by doubling.
     for k, span in enumerate(spans):

@@ -1,11 +1,11 @@
 """The state of a MiniGrid world and the packing of its cells.
 
-Index convention, everywhere in this package: ``grid[y, x]``, x to the right and y down, as MiniGrid's screen shows it.
+Index convention throughout this package: ``grid[y, x]``, x to the right and y down, as MiniGrid displays it.
 Observations keep MiniGrid's own order, ``view[i, j]`` with i across the view and j down it.
 
 A cell is one integer: kind in bits 0-3, colour in bits 4-6, door state in bits 7-8, and in bits 9-15 the kind and
-colour of what a box holds (0: nothing). Kinds, colours and states are MiniGrid's own codes, so an observation is three
-shifts and masks of a cell. No cell of a grid is ever 0: that code is kept for "unseen".
+colour of a box's contents (0: empty). Kinds, colours and states are MiniGrid's own codes, so an observation takes three
+shifts and masks of a cell. No cell of a grid is ever 0: that code means "unseen".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLOURS = 6
 COLOUR_SHIFT, STATE_SHIFT, INSIDE_SHIFT = 4, 7, 9
 KIND_MASK, COLOUR_MASK, STATE_MASK = 15, 7, 3
 LOOK_MASK = (1 << INSIDE_SHIFT) - 1
-"""What can be seen of a cell: all but a box's contents."""
+"""The visible bits of a cell: all but a box's contents."""
 
 STEP_X = (1, 0, -1, 0)
 STEP_Y = (0, 1, 0, -1)
@@ -33,7 +33,7 @@ STEP_Y = (0, 1, 0, -1)
 
 
 class World(NamedTuple):
-    """One episode's state. Levels that are not square fill their grid up with walls, which is what lies outside."""
+    """One episode's state. The grid of a level that is not square is padded with walls, as outside the map."""
 
     grid: Array
     """[size, size] int32 cells"""
@@ -42,11 +42,11 @@ class World(NamedTuple):
     direction: Array
     """[] int32: 0 right, 1 down, 2 left, 3 up"""
     carried: Array
-    """[] int32 cell; EMPTY when the hands are free"""
+    """[] int32 cell; EMPTY when nothing is carried"""
     time: Array
     """[] int32 steps taken"""
     target: Array
-    """[] int32 cell the mission asks for; EMPTY where the level needs none"""
+    """[] int32 cell the mission asks for; EMPTY if the level has none"""
 
 
 def cell(kind: int | Array, colour: int | Array = 0, state: int | Array = 0, inside: int | Array = 0) -> Array | int:
@@ -78,13 +78,13 @@ def ahead(direction: Array) -> tuple[Array, Array]:
 
 
 def at(size: int, x: Array | int, y: Array | int) -> Array:
-    """[size, size] bool, true at (x, y) alone. Reads and writes by mask fuse; those by traced index do not."""
+    """[size, size] bool, true only at (x, y). XLA fuses reads and writes by mask, but not by traced index."""
     index = jnp.arange(size, dtype=jnp.int32)
     return (index[:, None] == y) & (index[None, :] == x)
 
 
 def read(grid: Array, hit: Array) -> Array:
-    """[] the cell of ``grid`` where ``hit`` is true, 0 where it is nowhere."""
+    """[] the cell of ``grid`` where ``hit`` is true, 0 if it is nowhere true."""
     return jnp.sum(jnp.where(hit, grid, 0), dtype=jnp.int32)
 
 
@@ -98,6 +98,6 @@ def fingerprint(world: World) -> Array:
 
 
 def _mix(bits: Array) -> Array:
-    """Scatters every input bit over the word (multiply and shift, twice), one to one."""
+    """A bijection that spreads every input bit over the word (shift and multiply, twice)."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x7FEB352D)
     return (bits ^ (bits >> 15)) * jnp.uint32(0x846CA68B)

@@ -1,11 +1,11 @@
-"""How fast are the environments of the host: one alone, a pool of them, and in training?
+"""How fast are host environments: a single one, a pool, and in training?
 
-In a pool without a policy the environments are all there is to wait for. Training reaches less of that rate while it
-acts, for the policy has to look and on a CPU shares the cores, and less again over whole iterations, for it learns in
-between. The share of waiting says which side is the bottleneck while acting.
+A pool without a policy waits only for its environments. Training is slower than that while acting, because the policy
+has to run too and on a CPU shares the cores, and slower again over whole iterations, because it also learns. The share
+of time spent waiting shows which side is the bottleneck while acting.
 
-All but one alone are timed over the same steps of the same number of environments, after as many as a rollout has: an
-environment whose resets are slow is fast while its first episodes last.
+Pool and training are timed over the same steps of the same number of environments, after a warm-up of one rollout: an
+environment with slow resets is fast during its first episodes.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from etd.training.backend import HostBackend
 from etd.training.experiment import Experiment
 
 SECONDS = 8.0
-"""How long one alone is timed, resets included."""
+"""How long a single environment is timed, resets included."""
 
 
 def installed() -> list[str]:
-    """One environment of every suite that is here."""
+    """One environment of every installed suite."""
     return [one.ids[0] for one in families.FAMILIES if one.on_host and one.ids and not one.missing()]
 
 
 def run(names: list[str], bonus: str, repeats: int, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Time the environments ``names`` and print as it goes."""
+    """Time the environments ``names``, printing results as they come."""
     console, rows = Console(highlight=False), []
     for name in names:
         experiment = presets.choose(name, bonus)
@@ -57,13 +57,13 @@ def run(names: list[str], bonus: str, repeats: int, assignments: tuple[str, ...]
 
 
 def measure(experiment: Experiment, repeats: int, seconds: float = SECONDS) -> dict[str, Any]:
-    """Steps per second of one environment alone, of a pool of as many as training has, while training acts, and over
-    whole iterations; and which share of acting is waiting for environments."""
+    """Steps per second of a single environment, of a pool as large as in training, of training while acting, and over
+    whole iterations; and the share of acting spent waiting for environments."""
     if repeats < 1:
         raise UserError(f"{repeats} iterations cannot be timed. Ask for at least 1.")
     with backend.open(experiment) as agents:
         if not isinstance(agents, HostBackend):
-            raise UserError(f"{experiment.env.id} does not live on the host. See `etd bench env`.")
+            raise UserError(f"{experiment.env.id} does not live on the host. Use `etd bench env`.")
         env = agents.env
         state, _ = timing.iterations(agents, agents.start(), 1)  # compiles
         before = agents.waited
@@ -84,10 +84,10 @@ def measure(experiment: Experiment, repeats: int, seconds: float = SECONDS) -> d
 
 
 def alone(host: HostEnv, seconds: float) -> float:
-    """One environment in this process under random actions."""
+    """A single environment in this process under random actions."""
     spec, env, rng = host.spec, host.make(), np.random.default_rng(0)
     env.reset(seed=0)
-    env.step(_random(spec, 1, rng)[0])  # what is made on first use is made now
+    env.step(_random(spec, 1, rng)[0])  # triggers lazy initialisation
     began, steps = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         action = _random(spec, 1, rng)[0]
@@ -101,8 +101,8 @@ def alone(host: HostEnv, seconds: float) -> float:
 
 
 def pooled(host: HostEnv, num_envs: int, rollout: int, repeats: int) -> float:
-    """``num_envs`` in worker processes under random actions, both groups told to step without waiting for a policy;
-    over ``repeats`` rollouts after a first one."""
+    """``num_envs`` in worker processes under random actions, in two groups that never wait for a policy; timed over
+    ``repeats`` rollouts after a first one."""
     spec, rng, half = host.spec, np.random.default_rng(0), -(-num_envs // 2)
     with WorkerPool(host, [(0, n) for n in range(num_envs)], [n // half for n in range(num_envs)]) as pool:
         pool.begin(np.zeros(num_envs, np.int32), {})

@@ -1,4 +1,4 @@
-"""Our MiniGrid against Farama's: the same level and the same actions in both, compared at every step.
+"""Compare our MiniGrid with Farama's: the same level and the same actions in both, checked at every step.
 
 Farama's level (grid, agent, carried object, mission) is translated into our state, actions chosen on their side are
 applied to both, and observation, reward, terminated and truncated must be equal, bit for bit.
@@ -24,12 +24,12 @@ from etd.envs.minigrid.world import EMPTY, WALL, World, cell
 from etd.lab.bench.scripted_player import ScriptedPlayer
 
 CHUNK = 256
-"""Steps compared at once: Farama's side runs one by one, ours as one compiled scan."""
+"""Steps compared at once: Farama's run one by one, ours as one compiled scan."""
 
 
 @dataclass
 class Report:
-    """What a comparison found."""
+    """The result of a comparison."""
 
     steps: int = 0
     episodes: int = 0
@@ -37,11 +37,11 @@ class Report:
     by_level: dict[str, int] = field(default_factory=dict)
     """Steps compared, by level."""
     first: str = ""
-    """The first mismatch in words; empty when there was none."""
+    """A description of the first mismatch; empty if there was none."""
 
 
 def farama(name: str, **options: Any) -> Any:
-    """Farama's own environment of that level (unwrapped)."""
+    """Farama's own environment for that level (unwrapped)."""
     try:
         import gymnasium
         import minigrid  # noqa: F401  (registers its levels)
@@ -49,13 +49,13 @@ def farama(name: str, **options: Any) -> Any:
         raise ImportError("comparing with Farama's MiniGrid needs it installed: pip install 'etd[minigrid]'") from error
     original, extra = find(name).farama or (name, ())
     with warnings.catch_warnings():
-        # Gymnasium advises against every v0 that has a v1; here the v0 is what is meant.
+        # Gymnasium warns about every v0 that has a v1; here v0 is intended.
         warnings.simplefilter("ignore")
         return gymnasium.make(original, disable_env_checker=True, **dict(extra), **options).unwrapped
 
 
 def translate(env: Any, size: int) -> World:
-    """Farama's present state as ours, on the host."""
+    """Farama's current state as ours, on the host."""
     grid = np.full((size, size), WALL, np.int32)
     for y in range(env.height):
         for x in range(env.width):
@@ -66,7 +66,7 @@ def translate(env: Any, size: int) -> World:
 
 
 def encode(thing: Any) -> int:
-    """The cell of one of Farama's objects."""
+    """One of Farama's objects as a cell."""
     if thing is None:
         return EMPTY
     kind, colour, state = thing.encode()
@@ -96,7 +96,7 @@ class Segment(NamedTuple):
 
 
 def play(env: Any, size: int, choose: Callable[[], int], first_obs: Any) -> tuple[Segment, bool]:
-    """One segment of Farama's environment from where it stands, and whether its episode ended."""
+    """One segment of Farama's environment from its current state, and whether its episode ended."""
     view = env.agent_view_size
     action = np.zeros(CHUNK, np.int32)
     # Row 0 is the observation before the first step, so that first observations are compared as well.
@@ -114,7 +114,7 @@ def play(env: Any, size: int, choose: Callable[[], int], first_obs: Any) -> tupl
 
 
 def record(name: str, steps: int, seed: int, **options: Any) -> tuple[list[Segment], int]:
-    """At least ``steps`` steps of Farama's level, by random and scripted play in turn; and the episodes ended."""
+    """At least ``steps`` steps of Farama's level, by random or scripted play; and the number of finished episodes."""
     env = farama(name, **options)
     rng = np.random.default_rng([seed, IDS.index(name)])
     size = max(env.width, env.height)
@@ -123,7 +123,7 @@ def record(name: str, steps: int, seed: int, **options: Any) -> tuple[list[Segme
     while sum(segment.length for segment in segments) < steps:
         if done:
             seen = env.reset(seed=int(rng.integers(1 << 31)))[0]["image"]
-            # An episode begun close to its limit reaches it, which short runs otherwise never would.
+            # Start some episodes close to the step limit, which short runs would otherwise never reach.
             if rng.random() < 0.25:
                 env.step_count = max(0, env.max_steps - int(rng.integers(1, 100)))
             choose = ScriptedPlayer(env, rng) if rng.random() < 0.7 else lambda: int(rng.integers(ACTIONS))
@@ -153,7 +153,7 @@ def _replayer(env: MiniGrid) -> Callable[[World, Any], tuple[World, Any, Transit
 
 
 def compare(env: MiniGrid, segments: Sequence[Segment]) -> tuple[int, str]:
-    """How many steps of ``segments`` came out otherwise on our side, and the first of them in words."""
+    """How many steps of ``segments`` differ on our side, and a description of the first."""
     mismatches, first = 0, ""
     for begin in range(0, len(segments), BATCH):
         batch = list(segments[begin : begin + BATCH])
@@ -169,7 +169,7 @@ def compare(env: MiniGrid, segments: Sequence[Segment]) -> tuple[int, str]:
 
 
 def _differences(segment: Segment, b: int, worlds: World, first_obs: Any, ours: Transition) -> list[str]:
-    """The steps of one segment that differ, in words; its first observation and last full state count as steps."""
+    """A description of each step of a segment that differs; its first observation and last state count as steps."""
     length, wrong = segment.length, []
     if not np.array_equal(first_obs[b], segment.obs[0]):
         wrong.append("first observation")
@@ -192,7 +192,7 @@ def _differences(segment: Segment, b: int, worlds: World, first_obs: Any, ours: 
 def run(
     steps: int, ids: Sequence[str] = tuple(IDS), seed: int = 0, tell: Callable[[str], None] = lambda name: None
 ) -> Report:
-    """At least ``steps`` steps in all, shared evenly by ``ids``; ``tell`` hears of each level as its turn comes."""
+    """At least ``steps`` steps in total, split evenly over ``ids``; ``tell`` is called with each level as it starts."""
     report = Report()
     share = -(-steps // len(ids))
     for name in ids:

@@ -1,4 +1,4 @@
-"""Scripted play in Farama's MiniGrid, so that comparisons with it meet what random play never would."""
+"""Scripted play in Farama's MiniGrid, so that comparisons cover what random play never reaches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SIDES = list(zip(STEP_X, STEP_Y, strict=True))
 class ScriptedPlayer:
     """Chooses actions: walk to an object, a door or the goal and use it, again and again.
 
-    Errands are drawn at random among what can be reached: keys are fetched, doors opened, shut and unlocked, boxes
-    opened or carried, balls moved out of the way, things dropped, and missions now and then fulfilled.
+    Errands are drawn at random from what is reachable: keys are picked up, doors opened, closed and unlocked, boxes
+    opened or carried, balls moved out of the way, objects dropped, and missions occasionally completed.
     """
 
     def __init__(self, env: Any, rng: np.random.Generator) -> None:
@@ -55,7 +55,7 @@ class ScriptedPlayer:
         return [PICKUP] if thing.can_pickup() else [FORWARD]
 
     def _paths(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
-        """The cells that can be walked to, each with its path (the agent's own cell first)."""
+        """The reachable cells, each with its path (the agent's own cell first)."""
         here = (int(self.env.agent_pos[0]), int(self.env.agent_pos[1]))
         paths, front = {here: [here]}, [here]
         while front:

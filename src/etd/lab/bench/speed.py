@@ -1,9 +1,9 @@
-"""Steps per second of the environment alone, beside Farama's MiniGrid and, where it is installed, navix.
+"""Steps per second of the environment alone, compared with Farama's MiniGrid and, if installed, navix.
 
-All play random actions and include restarts. Ours is timed as training uses it: one compiled program generates a pool
-of starts and steps through a rollout, observations kept. The pool is sized for the quickest play there can be; random
-play leaves most of it unused, and all of it counts, in levels of many rooms for more than half of the time. So the
-stepping is also timed alone, on a pool generated before.
+All play random actions and include resets. Ours is timed as in training: one compiled program generates a pool of
+starts and steps through a rollout, keeping the observations. The pool is sized for the shortest possible episodes;
+random play leaves most of it unused, yet its whole cost counts, in levels of many rooms more than half of the time. So
+stepping is also timed alone, on a pool generated beforehand.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from etd.lab.report import plot
 
 BATCHES = (1, 16, 128, 256, 1024, 4096, 16384, 65536)
 SCAN_STEPS = 1 << 20
-"""About this many environment steps, shared by the batch, are compiled into one call. Ours also generates no more
-starts than this in one call, so that no pool takes more than 1.7 GiB."""
+"""About this many environment steps, over the whole batch, are compiled into one call. Ours also generates no more
+starts than this per call, so that no pool takes more than 1.7 GiB."""
 ROLLOUT = 512
-"""The most steps of one environment in a call of ours, as in training."""
+"""The most steps per environment in one of our calls, as in training."""
 
 
 class Speed(NamedTuple):
@@ -41,18 +41,18 @@ class Speed(NamedTuple):
     """``etd``, ``etd, starts excluded``, ``farama``, ``farama async`` or ``navix``"""
     batch: int
     steps_per_s: float
-    """The best of the repeats: other work on the machine only ever slows one down."""
+    """The best of the repeats: other work on the machine can only slow one down."""
     compile_s: float = 0.0
 
 
 def sweep(env: DeviceEnv, batches: Sequence[int] = BATCHES, seconds: float = 1.0) -> list[Speed]:
-    """Ours at every batch size, with and without the generation of starts."""
+    """Ours at every batch size, with and without generating starts."""
     return [ours(env, batch, seconds, starts) for batch in batches for starts in (True, False)]
 
 
 def ours(env: DeviceEnv, batch: int, seconds: float = 1.0, starts: bool = True) -> Speed:
-    """Our steps per second at one batch size. ``starts`` counts the time to generate them."""
-    # Whole episodes of the shortest kind: a short call would else round up to more starts per step than a long one.
+    """Our steps per second at one batch size. ``starts`` includes the time to generate them."""
+    # Whole shortest episodes: otherwise a short call would round up to more starts per step than a long one.
     size = min(int(np.clip(SCAN_STEPS // batch, 32, ROLLOUT)) // env.spec.shortest, SCAN_STEPS // batch) or 1
     length = size * env.spec.shortest
     key = jax.random.key(0)
@@ -92,11 +92,11 @@ def of_farama(name: str, seconds: float = 2.0) -> Speed:
 
 def of_farama_async(name: str, batch: int, seconds: float = 2.0) -> Speed:
     """Farama's MiniGrid in Gymnasium's AsyncVectorEnv, one process per environment."""
-    farama(name)  # says so if Farama's package is missing
+    farama(name)  # raises if Farama's package is missing
     from gymnasium.vector import AsyncVectorEnv
     from minigrid.wrappers import ImgObsWrapper
 
-    # Spawned, because forking a process that runs JAX's threads may hang it.
+    # Spawned, because forking a process with JAX's threads may hang.
     envs = AsyncVectorEnv([lambda: ImgObsWrapper(farama(name))] * batch, context="spawn")
     envs.reset(seed=0)
     rng = np.random.default_rng(0)
@@ -132,14 +132,14 @@ def of_navix(name: str, batch: int, seconds: float = 1.0) -> Speed | None:
 
 
 def _compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
-    """``function`` compiled for ``arguments``, and the seconds that took."""
+    """``function`` compiled for ``arguments``, and the seconds it took."""
     begin = time.perf_counter()
     program = jax.jit(function).lower(*arguments).compile()
     return program, time.perf_counter() - begin
 
 
 def _rate(call: Callable[[], Any], steps: int, seconds: float) -> float:
-    """The best steps per second of one ``call`` of ``steps`` steps, repeated for about ``seconds``, thrice at least."""
+    """The best steps per second of a ``call`` of ``steps`` steps, repeated for about ``seconds``, at least 3 times."""
     jax.block_until_ready(call())
     times: list[float] = []
     while len(times) < 3 or sum(times) < seconds:

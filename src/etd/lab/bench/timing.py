@@ -1,4 +1,4 @@
-"""Seconds of what is timed more than once."""
+"""Timing by repeated calls, shared by the benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etd.training.learn import TrainState
 
 
 def timed(call: Callable[[], PyTree], repeats: int) -> tuple[PyTree, float]:
-    """The result of a first call, which compiles, and the median seconds of ``repeats`` more."""
+    """The result of a first call, which compiles, and the median seconds of ``repeats`` more calls."""
     result = jax.block_until_ready(call())
     times = []
     for _ in range(repeats):
@@ -31,11 +31,11 @@ class Iterations(NamedTuple):
     whole: np.ndarray
     """[R] each"""
     asked: np.ndarray
-    """[R] until ``advance`` came back: on the host it has then acted, and learning goes on"""
+    """[R] until ``advance`` returned: with host environments, acting is done and learning still runs"""
 
 
 def iterations(agents: Backend, state: TrainState, repeats: int) -> tuple[TrainState, Iterations]:
-    """Time ``repeats`` of them from a state on, which they consume: the last state, and how long they took."""
+    """Time ``repeats`` iterations from ``state``, which they consume; the last state and the times."""
     asked, whole = [], []
     for _ in range(repeats):
         began = time.perf_counter()

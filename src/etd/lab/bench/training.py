@@ -1,8 +1,8 @@
 """How fast is training here, and where does the time go?
 
-Every phase is timed as its own compiled program over the same data. Arithmetic is counted from the traced program
+Every phase is timed as its own compiled program on the same data. Arithmetic is counted from the traced program
 (matrix products and convolutions, loops multiplied out) and compared with a large matrix product timed in the same
-process, at the same precision.
+process at the same precision.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _phases(experiment: Experiment, env: DeviceEnv, state: TrainState, repeats: 
 
 
 def _random_walk(env: DeviceEnv, envs: Envs, pool: PyTree, steps: int, key: Key) -> Array:
-    """The environments alone under random actions; the sum keeps the compiler from dropping any work."""
+    """The environments alone under random actions; the sum keeps the compiler from eliminating any work."""
     actions = random_actions(env.spec.action, named(key, "actions"), (steps, envs.episode.shape[0]))
 
     def advance(envs: Envs, now: tuple[Array, Key]) -> tuple[Envs, Array]:
@@ -127,9 +127,9 @@ def _timed(function: Callable, repeats: int, *args: PyTree) -> tuple[PyTree, flo
 
 
 def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) -> dict[str, Any]:
-    """Seconds of a whole iteration with each bonus, 16 environments x 512 steps, and relative to no bonus.
+    """Seconds per iteration with each bonus, 16 environments x 512 steps, and relative to no bonus.
 
-    The programs are compiled side by side, then timed one by one.
+    The programs are compiled in parallel, then timed one by one.
     """
     console = Console(highlight=False)
 
@@ -147,14 +147,14 @@ def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) ->
         with agents:
             seconds[name] = float(np.median(timing.iterations(agents, state, repeats)[1].whole))
         times = seconds[name] / seconds["none"]
-        console.print(f"{name:14} {seconds[name] * 1e3:10,.1f} ms an iteration   {times:5.2f} x no bonus")
+        console.print(f"{name:14} {seconds[name] * 1e3:10,.1f} ms per iteration   {times:5.2f} x no bonus")
     relative = {name: value / seconds["none"] for name, value in seconds.items()}
     device = jax.devices()[0].device_kind
     return {"env": env, "device": device, "seeds": seeds, "iteration_s": seconds, "relative": relative}
 
 
 def environment(name: str, picture: Path) -> dict[str, Any]:
-    """Steps per second of the environment alone at many batch sizes, beside Farama's and navix where installed."""
+    """Steps per second of the environment alone at many batch sizes; Farama's and navix's too, if installed."""
     console = Console(highlight=False)
     found: list[Speed] = []
 
@@ -181,7 +181,7 @@ def environment(name: str, picture: Path) -> dict[str, Any]:
 
 
 def parity(steps: int) -> dict[str, Any]:
-    """Compare with Farama's MiniGrid over every level; prints the count of steps and mismatches."""
+    """Compare with Farama's MiniGrid on every level; prints the numbers of steps and mismatches."""
     from etd.lab.bench import parity
 
     try:
@@ -195,7 +195,7 @@ def parity(steps: int) -> dict[str, Any]:
 
 
 def matmul_rate() -> float:
-    """FLOP/s of a large square float32 matrix product at the precision in force."""
+    """FLOP/s of a large square float32 matrix product at the current precision."""
     size = 2048 if jax.default_backend() == "cpu" else 8192
     a = jax.random.normal(jax.random.key(0), (size, size))
     product = jax.jit(lambda a: a @ a)
@@ -229,7 +229,7 @@ def _one(state: TrainState) -> TrainState:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The numbers as a person reads them."""
+    """The numbers as a table for the terminal."""
     experiment = result["experiment"]
     title = f"{experiment['env']['id']}, {result['bonus']}, {experiment['seeds']} seed(s), {result['device']}"
     rows = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))

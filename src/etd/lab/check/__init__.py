@@ -1,4 +1,5 @@
-"""Does it behave? An environment held to its spec, a bonus to what bonuses promise, in plain words."""
+"""Checks with findings in plain words: does an environment match its spec, and does a bonus behave as bonuses should?
+One module per thing to check; ``check`` runs them all."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ __all__ = ["Finding", "check"]
 
 
 def check(env: Any = "MiniGrid-DoorKey-8x8-v0", bonus: Any = "etd", seed: int = 0) -> list[Finding]:
-    """Findings on an environment and on a bonus in it, each a name or an object as in ``etd.train``; None for ``bonus``
-    leaves it out.
+    """Findings on an environment and on a bonus in it, each a name or an object as in ``etd.train``; ``bonus=None``
+    checks only the environment.
 
     >>> all(finding.good for finding in check("Maze-Spiral-v0", bonus=None))
     True

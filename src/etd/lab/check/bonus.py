@@ -1,4 +1,4 @@
-"""Does a bonus behave? A short run of a policy that acts at random, and what to look at in plain words."""
+"""Does a bonus behave? Findings in plain words from a few rollouts of a random policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDS = 6
 
 
 class Round(NamedTuple):
-    """A rollout, its bonus, and how the model's training went."""
+    """A rollout, its bonus, and the metrics of training the model on it."""
 
     rollout: Rollout
     bonus: Array
@@ -31,7 +31,7 @@ class Round(NamedTuple):
 
 
 def examine(experiment: Experiment) -> list[Finding]:
-    """Score and learn from ROUNDS rollouts of the untrained policy, whose actions are uniform."""
+    """Score and train on ROUNDS rollouts of the untrained policy, whose actions are uniform."""
     batch = STEPS * experiment.num_envs
     experiment = check(replace(_fitted(experiment, batch), rollout_steps=STEPS, seeds=1))
     key = jax.random.key(experiment.seed)
@@ -63,7 +63,7 @@ def examine(experiment: Experiment) -> list[Finding]:
 
 
 def _fitted(experiment: Experiment, batch: int) -> Experiment:
-    """The experiment with minibatches that these rollouts have room for."""
+    """The experiment with minibatches that fit these rollouts."""
     for part in ("ppo", "bonus"):
         size = getattr(getattr(experiment, part), "minibatch", batch)
         if isinstance(getattr(experiment, part), PPO | LearnedBonus) and batch % size:
@@ -76,35 +76,35 @@ def _finite(rounds: list[Round]) -> Finding:
     values = np.concatenate([np.ravel(one.bonus) for one in rounds])
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        return Finding(False, f"{bad:,} of {values.size:,} steps are paid NaN or infinity")
-    return Finding(True, f"all {values.size:,} steps are paid a finite bonus")
+        return Finding(False, f"{bad:,} of {values.size:,} steps have a NaN or infinite bonus")
+    return Finding(True, f"all {values.size:,} steps have a finite bonus")
 
 
 def _varies(rounds: list[Round]) -> Finding:
     last = np.asarray(rounds[-1].bonus)
     mean, spread = float(last.mean()), float(last.std())
     if spread == 0:
-        return Finding(False, f"it is {mean:.3g} for every step; standardised, that is nothing")
-    return Finding(True, f"it varies: mean {mean:.3g}, standard deviation {spread:.3g}, largest {last.max():.3g}")
+        return Finding(False, f"the bonus is {mean:.3g} at every step, which standardising turns into 0")
+    return Finding(True, f"the bonus varies: mean {mean:.3g}, std {spread:.3g}, max {last.max():.3g}")
 
 
 def _falls_on_revisits(bonus: Array, rollout: Rollout) -> Finding:
-    """Within an episode, by exact observation, from an empty memory."""
+    """Compare first visits with revisits within an episode, by exact observation, from an empty memory."""
     seen = visits.empty(rollout.done.shape[1], STEPS)
     count = np.asarray(visits.count(seen, rollout)[1])
     first, again = np.asarray(bonus)[count == 1], np.asarray(bonus)[count > 1]
     if not again.size:
-        return Finding(True, "no observation came twice within an episode, so that revisits could not be looked at")
+        return Finding(True, "no observation occurred twice within an episode, so revisits could not be checked")
     if first.mean() == 0:
-        return Finding(False, "an observation that is new in its episode is paid nothing")
+        return Finding(False, "observations that are new in their episode get no bonus")
     share = float(again.mean() / first.mean())
-    words = f"an observation seen before in its episode is paid {share:.0%} of what a new one is"
+    words = f"observations seen before in their episode get {share:.0%} of the bonus of new ones"
     return Finding(share < 1, f"{words} ({again.size:,} revisits)")
 
 
 def _forgets(score: PyTree, rollout: Rollout) -> Finding:
-    """End every episode halfway and hand each environment's first half to its neighbour: after that end nothing may
-    change."""
+    """End every episode halfway and give each environment's first half to its neighbour: the bonus after that end must
+    not change."""
     half = STEPS // 2
     ended = rollout._replace(step=rollout.step._replace(terminated=rollout.step.terminated.at[half - 1].set(True)))
 
@@ -116,14 +116,14 @@ def _forgets(score: PyTree, rollout: Rollout) -> Finding:
     apart = float(np.abs(one - two).max())
     forgets = apart <= 1e-4 * max(float(np.abs(one).max()), 1e-30)
     said = "does not depend on" if forgets else f"changes by up to {apart:.3g} with"
-    return Finding(forgets, f"after an episode's end the bonus {said} what came before it")
+    return Finding(forgets, f"after an episode ends, the bonus {said} what came before")
 
 
 def _learns(rounds: list[Round], name: str) -> list[Finding]:
     found = []
     for metric in [m for m in rounds[0].fitted if m.endswith("loss")]:
         before, after = (float(one.fitted[metric]) for one in (rounds[0], rounds[-1]))
-        if abs(before) < 1e-6:  # AGAC's, of an untrained policy that acts as its imitator does
+        if abs(before) < 1e-6:  # AGAC's: its imitator already acts like the untrained policy
             found.append(Finding(True, f"the model's {metric.replace('_', ' ')} is 0 from the start: nothing to learn"))
             continue
         falls = after < before

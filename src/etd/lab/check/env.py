@@ -1,4 +1,4 @@
-"""Does an environment keep its word? Random play, wherever it lives, held to its spec, in plain words."""
+"""Does an environment match its spec? Findings in plain words from random play, on device or host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST_ENVS = 2
 
 
 class RandomPlay(NamedTuple):
-    """Random play of N environments that begin anew where an episode ends; NumPy."""
+    """Random play of N environments that reset when an episode ends; NumPy."""
 
     first: np.ndarray
     """[N, ...] first observations"""
@@ -35,8 +35,8 @@ class RandomPlay(NamedTuple):
 
 
 def examine(task: Task, seed: int = 0) -> list[Finding]:
-    """Play it twice under one seed and once under another, and look at what came of it. What the environment's own code
-    raises goes through."""
+    """Play twice with one seed and once with another, and check what happened. Exceptions raised by the environment's
+    own code propagate."""
     host = task.host()
     if host is None:
         env = task.make()
@@ -63,7 +63,7 @@ def _on_device(env: DeviceEnv, key: Key) -> RandomPlay:
 
     def play(key: Key) -> tuple[Array, Transition]:
         envs = autoreset.begin(env, key, ENVS)
-        # As many starts as steps: how short an episode can be is what is to be found out.
+        # As many starts as steps: the spec's shortest episode is what is being checked.
         pool = autoreset.generate(env, key, envs, STEPS)
 
         def advance(envs: autoreset.Envs, now: tuple[Array, Key]) -> tuple[autoreset.Envs, Transition]:
@@ -106,7 +106,7 @@ def _random(spec: EnvSpec, rng: np.random.Generator) -> Any:
 
 
 def ages(play: RandomPlay) -> np.ndarray:
-    """[T, N] how many steps into its episode each step is, from 1."""
+    """[T, N] the number of each step within its episode, from 1."""
     done = play.terminated | play.truncated
     age, rows = np.zeros(done.shape[1], int), []
     for row in done:
@@ -116,11 +116,11 @@ def ages(play: RandomPlay) -> np.ndarray:
     return np.stack(rows)
 
 
-# What is looked at -----------------------------------------------------------------------------------------------
+# Checks ----------------------------------------------------------------------------------------------------------
 
 
 def shapes(spec: EnvSpec, play: RandomPlay) -> Finding:
-    """Observations as the spec has them."""
+    """Observations match the spec."""
     wanted = f"{spec.obs_dtype}{list(spec.obs_shape)}"
     for what, obs, lead in (("the first observation", play.first, 1), ("an observation", play.obs, 2)):
         seen = f"{obs.dtype}{list(obs.shape[lead:])}"
@@ -130,7 +130,7 @@ def shapes(spec: EnvSpec, play: RandomPlay) -> Finding:
 
 
 def values(spec: EnvSpec, play: RandomPlay) -> Finding:
-    """Finite numbers; images within their range."""
+    """Numbers are finite, images within their range."""
     if not np.isfinite(play.reward).all():
         return Finding(False, "some rewards are NaN or infinite")
     if not (np.isfinite(play.obs).all() and np.isfinite(play.first).all()):
@@ -144,15 +144,15 @@ def values(spec: EnvSpec, play: RandomPlay) -> Finding:
 
 
 def deterministic(play: RandomPlay, again: RandomPlay) -> Finding:
-    """The same seed and actions lead to the same steps, which resuming relies on."""
+    """The same seed and actions give the same steps; resuming relies on it."""
     pairs = list(zip(play, again, strict=True))
     if all(_equal(a, b) for a, b in pairs):
         return Finding(True, "the same seed and actions give the same episodes")
     differs = next((t for t in range(len(play.reward)) if not all(_equal(a[t], b[t]) for a, b in pairs[1:])), 0)
     return Finding(
         False,
-        f"the same seed and actions give other episodes from step {differs} on; a resumed run will not be exact. Take "
-        "all chance from the key, or on the host from self.np_random",
+        f"the same seed and actions give different episodes from step {differs} on, so resuming will not be exact. "
+        "Draw all randomness from the key, or on the host from self.np_random",
     )
 
 
@@ -162,19 +162,19 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def varied(play: RandomPlay, other: RandomPlay) -> Finding:
-    """Whether seeds matter; both may be meant."""
+    """Whether seeds matter; either may be intended."""
     starts = {one.tobytes() for one in play.first}
     if _equal(play.first, other.first) or len(starts) == 1:
-        return Finding(True, "every episode begins with the same observation")
-    return Finding(True, f"episodes begin differently ({len(starts)} first observations in {len(play.first)})")
+        return Finding(True, "every episode starts with the same observation")
+    return Finding(True, f"episodes start differently ({len(starts)} first observations in {len(play.first)})")
 
 
 def longest(spec: EnvSpec, age: np.ndarray) -> Finding:
-    """No episode goes on after max_steps."""
+    """No episode is longer than max_steps."""
     worst = int(age.max())
     if worst > spec.max_steps:
-        words = f"an episode went on for {worst} steps; the spec says at most {spec.max_steps} (max_steps)"
-        return Finding(False, f"{words}. Say truncated at the limit")
+        words = f"an episode lasted {worst} steps; the spec says at most {spec.max_steps} (max_steps)"
+        return Finding(False, f"{words}. Set truncated at the limit")
     return Finding(True, f"no episode was longer than {worst} steps; the spec says at most {spec.max_steps}")
 
 
@@ -192,13 +192,13 @@ def ends(spec: EnvSpec, play: RandomPlay, age: np.ndarray) -> Finding:
     """Time-outs are truncated, and nothing else is."""
     done, limit = play.terminated | play.truncated, age >= spec.max_steps
     if not done.any():
-        return Finding(True, "no end was seen, so that kinds of ends could not be told apart")
+        return Finding(True, "no episode ended, so terminated and truncated could not be checked")
     early, late = int((play.truncated & ~limit).sum()), int((play.terminated & ~play.truncated & limit).sum())
     if early:
         words = f"{early} episodes are truncated before max_steps = {spec.max_steps}"
-        return Finding(False, f"{words}; an end that the task brings about is terminated")
+        return Finding(False, f"{words}; if the task ends them, they should be terminated")
     if late and not (play.truncated & limit).any():
         words = f"all {late} episodes that reach max_steps are terminated, none truncated"
-        return Finding(False, f"{words}: time-outs look like ends of the task")
-    counts = f"{int(play.terminated.sum())} ends of the task, {int(play.truncated.sum())} time-outs"
-    return Finding(True, f"ends are told apart: {counts}")
+        return Finding(False, f"{words}; time-outs should be truncated")
+    counts = f"{int(play.terminated.sum())} terminated, {int(play.truncated.sum())} truncated"
+    return Finding(True, f"episodes end as they should: {counts}")

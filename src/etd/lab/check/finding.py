@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """What was seen, in plain words, and whether it is as it should be."""
+    """What was found, in plain words, and whether it is as it should be."""
 
     good: bool
     words: str

@@ -1,4 +1,4 @@
-"""Compare bonuses on environments: train every pair, then draw, tabulate and sum up what came of it."""
+"""Compare bonuses on environments: train every pair, then plot, tabulate and summarise the results."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Runs: TypeAlias = Mapping[tuple[str, str], Run]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of a comparison."""
+    """The result of a comparison."""
 
     runs: Runs
-    """all that have made a step"""
+    """all that have trained at least one step"""
     page: Path | None
-    """None if there is nothing to draw"""
+    """None if there is nothing to plot"""
     failures: Mapping[tuple[str, str], str]
     """errors, by task and method"""
     left: tuple[str, ...]
-    """names TASK/METHOD of what is neither done nor failed"""
+    """names TASK/METHOD of runs that are neither done nor failed"""
 
 
 def compare(
@@ -67,11 +67,11 @@ def compare(
     interquartile means, intervals and probabilities of improvement.
 
     ``envs`` and ``bonuses`` are one or several names or objects, as in ``train``; a dictionary gives them names.
-    Run again, it skips what is done and resumes what was interrupted. Each run lies in OUT/TASK/METHOD, the page in
-    OUT/compare.html. ``steps`` are per seed, the preset's if not given; ``fields`` override others by path, as in
-    ``train``. ``budget`` is in minutes; ``workers`` train side by side on this device; ``cluster`` is the address of a
-    Ray cluster. ``keep`` is a folder for thinned copies, which are then what is drawn. A training that fails does not
-    stop the others: see ``failures``.
+    Calling it again skips finished runs and resumes interrupted ones. Each run is in OUT/TASK/METHOD, the page is
+    OUT/compare.html. ``steps`` are per seed, by default the preset's; ``fields`` override others by path, as in
+    ``train``. ``budget`` is in minutes; ``workers`` train in parallel on this device; ``cluster`` is the address of a
+    Ray cluster. ``keep`` is a folder for thinned copies, which are then plotted instead. A run that fails does not stop
+    the others: see ``failures``.
 
     >>> import etd
     >>> small = {"num_envs": 4, "rollout_steps": 16, "ppo.minibatch": 32, "ppo.epochs": 1}
@@ -79,7 +79,7 @@ def compare(
     >>> sorted(found.runs)
     [('MiniGrid-Empty-5x5-v0', 'count'), ('MiniGrid-Empty-5x5-v0', 'none')]
     """
-    if workers > 1:  # programs side by side must not each reserve most of the device's memory
+    if workers > 1:  # parallel processes must not each reserve most of the device's memory
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     assignments = tuple((fields or {}).items())
     plan = plan_pairs(envs, bonuses, Path(out), seeds=seeds, steps=steps, assignments=assignments)
@@ -103,8 +103,8 @@ def plan_pairs(
     steps: int | None = None,
     assignments: tuple[plans.Assignment, ...] = (),
 ) -> Plan:
-    """The trainings of every bonus in every environment. A run of other settings in the place of one is refused, also
-    where it is done: it would be drawn as what was asked for."""
+    """The runs of every bonus in every environment. An existing run with other settings is refused even if it is done:
+    it would be plotted as what was asked for."""
     entries = [
         Entry(task, method, replace(presets.choose(env, bonus), seeds=seeds))
         for task, env in _named("environment", "--env MiniGrid-DoorKey-8x8-v0", envs, lambda env: Task.of(env).id)
@@ -120,7 +120,7 @@ def plan_pairs(
 
 
 def _named(kind: str, example: str, things: Any, name_of: Callable[[Any], str]) -> list[tuple[str, Any]]:
-    """Each thing with its name, if there are any and no name comes twice."""
+    """Each thing with its name; a UserError if there are none or a name occurs twice."""
     if isinstance(things, Mapping):
         pairs = [(str(name), thing) for name, thing in things.items()]
     else:
@@ -131,8 +131,8 @@ def _named(kind: str, example: str, things: Any, name_of: Callable[[Any], str]) 
     for name, count in Counter(name for name, _ in pairs).items():
         if count > 1:
             raise UserError(
-                f"The {kind} {name!r} is named {count} times. Name it once; in Python a dictionary gives each its own "
-                "name."
+                f"The {kind} {name!r} is named {count} times. Name it once; in Python, a dictionary can give each its "
+                "own name."
             )
     return pairs
 
@@ -152,10 +152,10 @@ def carry_out(
     judge: Callable[[Runs], Sequence[Judged]] = lambda _: (),
     quiet: bool = False,
 ) -> Comparison:
-    """Train what is left of the plan, write the page NAME.html over all of it, with what ``judge`` says of the finished
-    runs, and sum up."""
+    """Train what is left of the plan, write the page NAME.html about all of it, with ``judge``'s verdicts on the
+    finished runs, and print a summary."""
     if keep and keep.resolve() == plan.out.resolve():
-        raise UserError(f"{keep} holds the runs themselves, which copies would thin. Choose another folder for --keep.")
+        raise UserError(f"{keep} holds the runs themselves, which copies would overwrite. Choose another --keep.")
     console = Console(highlight=False, quiet=quiet)
     show(plan, workers, console)
     plan = execute(plan, budget=budget, workers=workers, cluster=cluster, quiet=quiet)
@@ -171,16 +171,16 @@ def carry_out(
         for path in (page, *report.pictures(page)):
             console.print(f"Written: {path}", markup=False, soft_wrap=True)
     else:
-        console.print("Nothing has run yet, so there is nothing to draw.")
+        console.print("Nothing has run yet, so there is nothing to plot.")
     left = tuple(job.entry.name for job in plan.jobs if not job.done and not job.error)
     if left:
-        words = f"Left: {', '.join(left)}. The same command goes on where it stopped."
+        words = f"Left: {', '.join(left)}. Run the same command again to continue."
         console.print(words, markup=False, soft_wrap=True)
     return Comparison(runs, page, {_key(job): job.error for job in failed}, left)
 
 
 def show(plan: Plan, workers: int, console: Console) -> None:
-    """The plan, and what is to be known of it."""
+    """Print the plan and its notes."""
     console.print(plans.table(plan, workers))
     for note in plan.notes:
         console.print(note, markup=False, soft_wrap=True)
@@ -191,7 +191,7 @@ def _key(job: Job) -> tuple[str, str]:
 
 
 def _kept(plan: Plan, folder: Path) -> Plan:
-    """Copies for a repository of all that has run: records and thinned metrics, in the same order of directories."""
+    """Small copies for a repository of all that has run: records and thinned metrics, in the same directories."""
     copies = {job.path: folder / job.path.relative_to(plan.out) for job in plan.jobs}
     for job in plan.jobs:
         if job.steps > 0:
@@ -200,7 +200,7 @@ def _kept(plan: Plan, folder: Path) -> Plan:
 
 
 def _tell_failures(jobs: list[Job], console: Console) -> None:
-    """Every error in full, one that several trainings share once."""
+    """Print every error in full, and only once if several runs share it."""
     by_words: dict[str, list[Job]] = {}
     for job in jobs:
         by_words.setdefault(job.error.strip(), []).append(job)
@@ -209,14 +209,14 @@ def _tell_failures(jobs: list[Job], console: Console) -> None:
         console.print(f"Failed: {names}\n{words}", markup=False, soft_wrap=True)
     if jobs:
         files = f"{jobs[0].path / plans.ERROR}" if len(jobs) == 1 else f"the {plans.ERROR} of each"
-        console.print(f"This is kept in {files}. The same command tries again.", markup=False, soft_wrap=True)
+        console.print(f"Saved in {files}. Run the same command again to retry.", markup=False, soft_wrap=True)
 
 
 def summary(plan: Plan) -> Table:
-    """Interquartile means of the final return by task and method, and their 95 % intervals."""
+    """Interquartile means of the final return by task and method, with 95 % intervals."""
     jobs = {_key(job): job for job in plan.jobs}
     tasks, methods = (list(dict.fromkeys(key[part] for key in jobs)) for part in (0, 1))
-    tall = len(methods) > len(tasks)  # the longer list goes down
+    tall = len(methods) > len(tasks)  # the longer list becomes the rows
     rows, columns = (methods, tasks) if tall else (tasks, methods)
     title = "Final return: interquartile mean (95 % interval)"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))

@@ -1,8 +1,8 @@
-"""Train what a plan asks for: resume what was interrupted, skip what is done, stop within a budget.
+"""Train the runs of a plan: resume interrupted ones, skip finished ones, stop within a budget.
 
-There is one loop, whether trainings run one after the other in this process, side by side in worker processes, or as
-tasks of a Ray cluster. A training that fails leaves its error beside its run and does not stop the others; one whose
-worker is lost is begun again and resumes from its checkpoint.
+One loop serves them all, whether they train one after the other in this process, in parallel in worker processes, or as
+tasks of a Ray cluster. A run that fails leaves its error in its directory and does not stop the others; one whose
+worker is lost is resumed from its checkpoint.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from etd.lab.runs.store import Run
 from etd.training.experiment import Experiment
 
 LOSSES = 3
-"""So often a training whose worker was killed is begun again."""
+"""How often a run whose worker was killed is started again."""
 LOOK = 1.0
-"""Seconds after which the loop looks whether it was asked to stop."""
+"""Seconds between checks for a request to stop."""
 
 
 class Work(NamedTuple):
-    """One training, as it travels to where it is done."""
+    """One run to train, as sent to its worker."""
 
     name: str
     path: Path
@@ -55,48 +55,48 @@ class Work(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How a training ended."""
+    """How the training of a run ended."""
 
     steps: int = 0
     stopped: bool = False
-    """it was asked to, and has saved"""
+    """it was asked to stop, and has saved"""
     error: str = ""
 
 
 class Runner(Protocol):
-    """Where trainings run."""
+    """Where runs are trained."""
 
     room: int
-    """for so many at once"""
+    """how many at once"""
 
     def submit(self, work: Work) -> Hashable:
-        """Begin a training; what it is called here."""
+        """Start a run and return its handle."""
 
     def ended(self) -> list[tuple[Hashable, Ending | None]]:
-        """Those that ended since it was last asked, None for one whose worker was lost; waits a moment for any."""
+        """Those that ended since the last call, None for a lost worker; waits a moment for any."""
 
     def cancel(self) -> None:
-        """Ask what runs to save and end, and begin nothing more."""
+        """Ask running ones to save and stop, and start no more."""
 
     def close(self) -> None:
-        """End whatever is left at once."""
+        """Kill whatever is still running."""
 
 
 def execute(
     plan: Plan, *, budget: float | None = None, workers: int = 1, cluster: str | None = None, quiet: bool = False
 ) -> Plan:
-    """Train what is not done; the plan afterwards. ``budget`` in minutes, after which every training is checkpointed,
-    as it is after Ctrl-C or SIGTERM. What is in a training's way is said before any begins; a budget of 0 begins none.
+    """Train what is not done and return the updated plan. After ``budget`` minutes, as after Ctrl-C or SIGTERM, every
+    run is checkpointed. Runs that cannot be trained are refused before any starts; a budget of 0 starts none.
     """
     if workers < 1:
-        raise UserError(f"{workers} workers train nothing. Ask for 1 or more.")
+        raise UserError(f"{workers} workers cannot train anything. Ask for at least 1.")
     deadline = None if budget is None else time.time() + 60 * budget
     alone = workers == 1 and cluster is None
     todo = [job for job in plan.jobs if not job.done]
     if budget is None or budget > 0:
         for job in todo:
             _refuse(job, alone)
-    if not alone:  # longest first, so that none is left to train alone at the end
+    if not alone:  # longest first, so that no long one is left to train alone at the end
         todo.sort(key=lambda job: (job.steps - job.goal) * job.entry.experiment.seeds)
     console = Console(highlight=False, quiet=quiet)
 
@@ -105,7 +105,7 @@ def execute(
         state = "failed, see below" if ending.error else f"{ending.steps:,} of {job.goal:,} steps"
         console.print(f"{job.entry.name}: {state}", markup=False, soft_wrap=True)
 
-    # Absolute, for a worker of a cluster is in another directory.
+    # Absolute, because a cluster's workers run in another directory.
     how = (deadline, plan.quick, quiet or plan.quick or not alone, plugins.named())
     work = [Work(job.entry.name, job.path.absolute(), job.entry.experiment, *how) for job in todo]
     with session.stop_signals() as stop:
@@ -121,8 +121,8 @@ def execute(
 
 
 def drive(runner: Runner, work: list[Work], stop: list[int], tell: Callable[[int, Ending], None]) -> None:
-    """Keep the runner busy until all work is done, or until ``stop`` fills and what runs has saved; ``tell`` hears the
-    number and the ending of each."""
+    """Keep the runner busy until all work is done, or until ``stop`` fills and running work has saved. ``tell`` is
+    called with the index and the ending of each."""
     waiting, running = deque(range(len(work))), dict[Hashable, int]()
     losses: Counter[int] = Counter()
     asked = False
@@ -139,7 +139,7 @@ def drive(runner: Runner, work: list[Work], stop: list[int], tell: Callable[[int
                 index = running.pop(handle)
                 if ending is not None and (stop or not ending.stopped):
                     tell(index, ending)
-                elif not stop:  # killed, or told to stop by somebody else
+                elif not stop:  # killed, or stopped by someone else
                     losses[index] += 1
                     if losses[index] <= LOSSES:
                         waiting.appendleft(index)
@@ -151,20 +151,20 @@ def drive(runner: Runner, work: list[Work], stop: list[int], tell: Callable[[int
 
 def _killed(times: int) -> str:
     return (
-        f"Its worker was killed {times} times, perhaps for want of memory. Try fewer --workers: the same command goes "
-        "on where it stopped."
+        f"Its worker was killed {times} times, perhaps because memory ran out. Run the same command with fewer "
+        "--workers to continue."
     )
 
 
 def _refuse(job: Job, alone: bool) -> None:
-    """What keeps a job from being trained."""
+    """Raise a UserError if a job cannot be trained."""
     if (job.path / "run.json").exists():
         session.refuse_copy(Run.open(job.path))
         refuse_other_settings(job)
     if not alone and (lost := unwritable(job.entry.experiment)):
         raise UserError(
-            f"No other process can train {job.entry.name}: {lost[0]}. Use one worker and no cluster, or define it in a "
-            "module of its own."
+            f"No other process can train {job.entry.name}: {lost[0]}. Use one worker and no cluster, or define it in "
+            "an importable module."
         )
 
 
@@ -172,12 +172,12 @@ def _refuse(job: Job, alone: bool) -> None:
 
 
 def train(work: Work) -> Ending:
-    """Begin a run or continue it. One that could not make an iteration before the deadline is not begun."""
+    """Start or resume a run, unless not even one iteration would finish before the deadline."""
     return _guarded(work.path, lambda: _train(work))
 
 
 def train_elsewhere(path: str, data: bytes) -> Ending:
-    """``train``, of work that was pickled in another process: its modules may be missing in this one."""
+    """``train`` for work pickled in another process, whose modules may be missing in this one."""
     return _guarded(Path(path), lambda: _train(pickle.loads(data)))
 
 
@@ -198,7 +198,7 @@ def _train(work: Work) -> Ending:
 
 
 def _guarded(path: Path, call: Callable[[], Ending]) -> Ending:
-    """What ``call`` gives; if it fails, why: a user's mistake as a sentence, anything else as its traceback."""
+    """The result of ``call``, or why it failed: a UserError as its sentence, anything else as its traceback."""
     try:
         return call()
     except UserError as error:
@@ -208,8 +208,8 @@ def _guarded(path: Path, call: Callable[[], Ending]) -> Ending:
 
 
 def _fail(path: Path, words: str) -> Ending:
-    """Leave the words beside the run."""
-    with suppress(OSError):  # where nothing can be written, which may be what failed
+    """Save the error in the run's directory."""
+    with suppress(OSError):  # writing may be what failed
         path.mkdir(parents=True, exist_ok=True)
         (path / ERROR).write_text(words, encoding="utf-8")
     return Ending(error=words)
@@ -228,10 +228,10 @@ class _Here:
         self.last: list[tuple[Hashable, Ending | None]] = []
 
     def submit(self, work: Work) -> Hashable:
-        if not work.quiet:  # the training itself does not name its method
+        if not work.quiet:  # the output of training does not name the method
             print(f"{work.name}:", flush=True)
         ending = train(work)
-        if ending.stopped:  # the signal came while the training listened
+        if ending.stopped:  # the signal arrived during training, which handled it
             self.stop.append(0)
         self.last = [(work.path, ending)]
         return work.path
@@ -245,36 +245,36 @@ class _Here:
 
 
 class _Worker:
-    """A process that trains what it is sent. An interpreter of its own, not a ``multiprocessing`` process, which would
-    run the user's script again."""
+    """A process that trains what it is sent. A separate interpreter, not a ``multiprocessing`` process, which would run
+    the user's script again."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             code = f"from etd.lab.compare.execute import serve; serve({theirs.fileno()}, {os.getpid()})"
-            # Programs side by side must not each reserve most of the device's memory.
+            # Parallel processes must not each reserve most of the device's memory.
             share = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the parent's to hear
+                start_new_session=True,  # only the parent handles Ctrl-C
                 env={**share, **os.environ, "PYTHONPATH": search_path()},
             )
         self.line = Connection(ours.detach())
 
     def begin(self, work: Work) -> None:
-        with suppress(OSError):  # it is dead, which is heard when its answer is asked for
+        with suppress(OSError):  # it is dead, which ``answer`` reports
             self.line.send((str(work.path), pickle.dumps(work)))
 
     def answer(self) -> Ending | None:
-        """None if it died."""
+        """How its run ended; None if the worker died."""
         try:
             return self.line.recv()
         except (EOFError, OSError):
             return None
 
     def end(self, patience: float) -> None:
-        """It ends when the line closes; if not soon, it is killed."""
+        """Close the line, which ends the worker; kill it if that takes longer than ``patience`` seconds."""
         self.line.close()
         try:
             self.process.wait(patience)
@@ -284,7 +284,7 @@ class _Worker:
 
 
 def serve(line: int, parent: int) -> None:
-    """A worker's life: train what comes over the line until it closes. It dies with its parent."""
+    """A worker's main loop: train what comes over the line until it closes. It dies with its parent."""
     die_with(parent)
     orders = Connection(line)
     while True:
@@ -296,8 +296,8 @@ def serve(line: int, parent: int) -> None:
 
 
 class _Processes:
-    """In processes that share the device; a GPU with small agents is fuller with several. A process that is not
-    ``reused`` ends after its training and gives the device's memory back."""
+    """In processes that share the device: several small agents use a GPU better than one. Without ``reuse``, a process
+    ends after its run and frees the device's memory."""
 
     def __init__(self, workers: int, reuse: bool):
         self.room, self.reuse = workers, reuse
@@ -325,7 +325,7 @@ class _Processes:
 
     def cancel(self) -> None:
         for worker in self.busy:
-            worker.process.terminate()  # a training is checkpointed first
+            worker.process.terminate()  # its run is checkpointed first
 
     def close(self) -> None:
         for worker in self.idle:
@@ -336,7 +336,7 @@ class _Processes:
 
 
 class _Cluster:
-    """As Ray tasks, one GPU each where there are any. The runs' directory must be one that all machines share."""
+    """As Ray tasks, one GPU each if there are any. All machines must share the runs' directory."""
 
     room = sys.maxsize
 
@@ -352,7 +352,7 @@ class _Cluster:
                 how = 'Start one with `ray start --head`, and name it "auto" or HOST:PORT.'
                 raise UserError(f"No Ray cluster answers at {address!r}. {how}") from error
         gpus = 1 if self.ray.cluster_resources().get("GPU") else 0
-        # A lost worker's task is submitted again by Ray itself, without end: machines of a cluster come and go.
+        # Ray itself resubmits a lost worker's task, without limit: machines of a cluster come and go.
         self.task: Any = self.ray.remote(num_cpus=1, num_gpus=gpus, max_retries=-1)(train_elsewhere)
         self.tasks: list[Any] = []
 
@@ -372,7 +372,7 @@ class _Cluster:
 
     def cancel(self) -> None:
         for task in self.tasks:
-            self.ray.cancel(task)  # to one that runs this is Ctrl-C: it is checkpointed first
+            self.ray.cancel(task)  # a running task sees Ctrl-C and is checkpointed first
 
     def close(self) -> None:
         for task in self.tasks:

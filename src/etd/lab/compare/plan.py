@@ -1,6 +1,6 @@
-"""A comparison as a list of trainings: which there are, how far each is, and how long the rest takes.
+"""A comparison as a list of runs: which ones, how far each is, and how long the rest will take.
 
-The run of a method on a task lies in OUT/TASK/METHOD.
+The run of a method on a task is in OUT/TASK/METHOD.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from etd.training.experiment import Experiment
 Assignment: TypeAlias = str | tuple[str, Any]
 """``path=value`` as on the command line, or path and value."""
 ERROR = "error.txt"
-"""In a run's directory: why its training failed."""
+"""The file in a run's directory that says why it failed."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Job:
-    """An entry's training, and where it stands."""
+    """The run of an entry, and how far it is."""
 
     entry: Entry
     path: Path
     steps: int = 0
     """done so far, per seed"""
     error: str = ""
-    """why it failed when it was last tried"""
+    """why the last attempt failed"""
 
     @property
     def goal(self) -> int:
@@ -68,17 +68,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """The trainings of a comparison."""
+    """The runs of a comparison."""
 
     jobs: tuple[Job, ...]
     out: Path
     quick: bool = False
-    """what runs for a moment is compiled in a third of the time, to slower code"""
+    """compile in a third of the time, to slower code, for very short runs"""
     notes: tuple[str, ...] = ()
     """what the user should know before anything is trained"""
 
     def now(self) -> Plan:
-        """The same, as the directories stand now."""
+        """The same plan, with the current state of the directories."""
         return replace(self, jobs=tuple(job_at(job.entry, job.path) for job in self.jobs))
 
 
@@ -95,19 +95,19 @@ def make(
     assignments: tuple[Assignment, ...] = (),
     quick: bool = False,
 ) -> Plan:
-    """The trainings of ``entries``, or of those that a pattern TASK/METHOD of ``only`` matches, and how far each is.
+    """The runs of ``entries``, or of those that match a pattern TASK/METHOD in ``only``, and how far each is.
 
-    ``assignments`` override fields of all their experiments; a bonus's field, of those whose bonus has it.
+    ``assignments`` override fields of all experiments; a field of the bonus, only where the bonus has it.
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file, not a directory for runs. Choose another --out.")
     for name, count in Counter(entry.name for entry in entries).items():
         if count > 1:
-            raise UserError(f"{count} trainings are called {name!r}. Give each method on a task a name of its own.")
+            raise UserError(f"{count} runs are named {name!r}. Give each method on a task its own name.")
     chosen = [entry for entry in entries if not only or any(_matches(entry, pattern) for pattern in only)]
     if not chosen:
         names = ", ".join(entry.name for entry in entries[:4])
-        raise UserError(f"No training matches {' or '.join(only)}. They are named TASK/METHOD: {names}, ...")
+        raise UserError(f"No run matches {' or '.join(only)}. Runs are named TASK/METHOD: {names}, ...")
     given: dict[str, Any] = {
         name: value for name, value in {"seeds": seeds, "steps": steps}.items() if value is not None
     }
@@ -117,8 +117,8 @@ def make(
         chosen, without = _assign(chosen, assignment)
         if without:
             path = assignment if isinstance(assignment, str) else assignment[0]
-            notes.append(f"{path} is not for {', '.join(without)}: there is no such field.")
-    # By all entries, so that a training is in the same place whichever others are chosen.
+            notes.append(f"{path} does not apply to {', '.join(without)}: no such field.")
+    # Over all entries, so that a run's directory does not depend on which others are chosen.
     tasks, methods = (folders(getattr(entry, part) for entry in entries) for part in ("task", "method"))
     jobs = []
     for entry in chosen:
@@ -138,11 +138,11 @@ def _matches(entry: Entry, pattern: str) -> bool:
 
 
 def _assign(entries: list[Entry], assignment: Assignment) -> tuple[list[Entry], list[str]]:
-    """The entries with one assignment, and the methods that have no such field of the bonus."""
+    """The entries with one assignment applied, and the methods whose bonus has no such field."""
     path, value = split(assignment) if isinstance(assignment, str) else assignment
     part, _, field = path.partition(".")
     able = {entry.name for entry in entries if part != "bonus" or hasattr(entry.experiment.bonus, field.split(".")[0])}
-    if not able:  # then it is a mistake, and the first says which
+    if not able:  # a mistake, which the first entry reports
         able = {entries[0].name}
     changed = [
         replace(entry, experiment=assign(entry.experiment, path, value)) if entry.name in able else entry
@@ -152,8 +152,8 @@ def _assign(entries: list[Entry], assignment: Assignment) -> tuple[list[Entry], 
 
 
 def folders(names: Iterable[str]) -> dict[str, str]:
-    """A directory's name for each, of characters that every file system takes. Names that come out the same, be it but
-    for capitals, get a number made from each."""
+    """A directory name for each, of characters that every file system allows. Names that come out the same, ignoring
+    case, get a checksum of the original appended."""
     plain = {name: _plain(name) for name in names}
     taken = Counter(folder.lower() for folder in plain.values())
     return {
@@ -177,7 +177,7 @@ def job_at(entry: Entry, path: Path) -> Job:
 
 
 def steps_done(path: Path) -> int:
-    """How far the run at ``path`` is; a checkpoint counts, logged rows after it or without any do not."""
+    """Steps of the run at ``path`` up to its newest checkpoint; in a kept copy, which has none, up to its last row."""
     if not (path / "run.json").exists():
         return 0
     run = Run.open(path)
@@ -189,7 +189,7 @@ def steps_done(path: Path) -> int:
 
 
 def refuse_other_settings(job: Job) -> None:
-    """A run in the job's place that is of another experiment; its end may be another."""
+    """Refuse a run of another experiment in the job's directory; only the number of steps may differ."""
     if not (job.path / "run.json").exists():
         return
     there, wanted = Run.open(job.path).experiment, job.entry.experiment
@@ -203,15 +203,15 @@ def refuse_other_settings(job: Job) -> None:
 # Time ------------------------------------------------------------------------------------------------------------
 
 RATES = {"cpu": {1: 700.0}, "gpu": {1: 62_000.0, 5: 135_000.0, 32: 229_000.0}}
-"""Steps per second of ETD by seeds trained together: two CPU cores; one H200. For estimates before anything has run."""
+"""Steps per second of ETD by number of seeds, on two CPU cores and on one H200; for estimates before the first run."""
 VECTORS = 6_000.0
-"""Of one that sees vectors, on two CPU cores."""
+"""The same with vector observations, on two CPU cores."""
 COMPILE = {"cpu": 30.0, "gpu": 60.0}
-"""Seconds."""
+"""Seconds to compile."""
 
 
 def steps_per_second(experiment: Experiment, platform: str) -> float:
-    """Of all seeds, the environment's and the learner's time added up; ``platform`` is "cpu" or "gpu"."""
+    """Of all seeds together, adding the environment's and the learner's time; ``platform`` is "cpu" or "gpu"."""
     table, family = RATES[platform], experiment.env.family
     learner = float(np.interp(experiment.seeds, list(table), list(table.values())))
     if platform == "cpu" and presets.group_of(experiment.env) == "control":
@@ -222,8 +222,8 @@ def steps_per_second(experiment: Experiment, platform: str) -> float:
 
 
 def seconds(experiment: Experiment, steps: int, seen: float | None = None, quick: bool = False) -> float:
-    """For compiling and so many steps per seed on this device, by the rate ``seen`` in steps/s of all seeds, else by
-    ``steps_per_second``."""
+    """To compile and train this many steps per seed on this device, at the rate ``seen`` in steps/s of all seeds, or
+    else at ``steps_per_second``."""
     platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
     rate = seen or steps_per_second(experiment, platform)
     return COMPILE[platform] / (3 if quick else 1) + steps * experiment.seeds / rate
@@ -235,7 +235,7 @@ def estimate(job: Job, seen: float | None = None, quick: bool = False) -> float:
 
 
 def rate_seen(plan: Plan) -> float | None:
-    """Median steps per second of the runs that this device has made, or None."""
+    """Median steps per second of the runs trained on this kind of device, or None."""
     here = jax.devices()[0].device_kind
     runs = [Run.open(job.path) for job in plan.jobs if job.steps > 0]
     rates = [report.numbers(run).throughput for run in runs if run.record.get("device", {}).get("kind") == here]
@@ -244,12 +244,13 @@ def rate_seen(plan: Plan) -> float | None:
 
 
 def table(plan: Plan, workers: int = 1) -> Table:
-    """The plan as a person reads it. Workers share the device; a gain is counted on only where most is compilation."""
+    """The plan as a table for the terminal. Workers share the device, so they are assumed to save time only in quick
+    plans, which mostly compile."""
     seen = rate_seen(plan)
     device = jax.devices()[0].device_kind
-    basis = f"{seen:,.0f} steps/s seen here" if seen else "rates of other machines"
-    trainings = f"{len(plan.jobs)} training{'s' * (len(plan.jobs) > 1)}"
-    rows = Table(title=f"{trainings} on {device} (times by {basis})", title_justify="left", box=None)
+    basis = f"{seen:,.0f} steps/s measured here" if seen else "rates of other machines"
+    runs = f"{len(plan.jobs)} run{'s' * (len(plan.jobs) > 1)}"
+    rows = Table(title=f"{runs} on {device} (times estimated from {basis})", title_justify="left", box=None)
     for title in ("task/method", "seeds", "steps", "", "left"):
         rows.add_column(title, justify="left" if title in ("task/method", "") else "right")
     for job in plan.jobs:
@@ -259,7 +260,7 @@ def table(plan: Plan, workers: int = 1) -> Table:
         left = "" if job.done else _minutes(estimate(job, seen, plan.quick))
         rows.add_row(job.entry.name, str(job.entry.experiment.seeds), f"{job.goal:,}", state, left)
     total = sum(estimate(job, seen, plan.quick) for job in plan.jobs) / (workers if plan.quick else 1)
-    rows.add_row("", "", "", "in all", _minutes(total))
+    rows.add_row("", "", "", "total", _minutes(total))
     return rows
 
 

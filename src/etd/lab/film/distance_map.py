@@ -1,7 +1,8 @@
-"""What a trained ETD model thinks of a level: how far, in time, every cell is from where the agent stands.
+"""What a trained ETD model has learned about a level: the temporal distance from the agent to every cell.
 
-The agent is put on every free cell of its level, with all else as it is (its direction, what it carries, the doors),
-and what it would see there is embedded. That is the model's own input: cells that look alike are at distance zero.
+The agent is placed on every free cell of its level, with all else unchanged (its direction, what it carries, the
+doors), and what it would observe there is embedded. Observations are all the model sees, so cells that look alike are
+at distance zero.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class Inside(NamedTuple):
     places: np.ndarray
     """[T+1, 2] the agent's row and column"""
     nearest: np.ndarray
-    """[T+1] the earlier step k whose state is nearest, min_k d(s_k, s_t); -1 at the start"""
+    """[T+1] the earlier step k whose state is nearest, argmin_k d(s_k, s_t); -1 at the start"""
 
 
 def look(env: DeviceEnv, bonus: Any, learner: Learner, states: PyTree) -> Inside:
-    """Of the states [T+1, ...] of one episode."""
+    """The learned distance for the states [T+1, ...] of one episode."""
     env = check(env, bonus)
     steps = len(jax.tree.leaves(states)[0])
     maps, places, own = [], [], []
@@ -55,19 +56,19 @@ def look(env: DeviceEnv, bonus: Any, learner: Learner, states: PyTree) -> Inside
 
 
 def check(env: DeviceEnv, bonus: Any) -> MiniGrid | Maze:
-    """The environment without its noise, if it has cells and the bonus a distance."""
+    """The environment without its noise; a UserError if it has no cells or the bonus no distance."""
     if not isinstance(bonus, ETD):
         name = bonus_name(bonus)
-        raise UserError(f"This run's bonus is {name}, which learns no distance. Only runs with the bonus etd have one.")
+        raise UserError(f"This run's bonus is {name}, which learns no distance. Only runs with the bonus etd do.")
     env = env.env if isinstance(env, Noisy) else env
     if not isinstance(env, MiniGrid | Maze):
-        raise UserError(f"{env.spec.name} has no cells to put the agent on. MiniGrid levels and mazes have.")
+        raise UserError(f"{env.spec.name} has no cells to place the agent on. MiniGrid levels and mazes do.")
     return env
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _map(env: MiniGrid | Maze, bonus: ETD, learner: Learner, state: PyTree) -> tuple[Array, Array]:
-    """Distances [H * W] from the state to itself moved to every cell, and its own embedding [D]."""
+    """Distances [H * W] from the state to the same state with the agent on every cell, and its own embedding [D]."""
     net = learner.net()
     here, there = _views(env, state)
     embedded = net.encode(net.trunk(jnp.concatenate([here[None], there])))
@@ -75,18 +76,19 @@ def _map(env: MiniGrid | Maze, bonus: ETD, learner: Learner, state: PyTree) -> t
 
 
 def _views(env: MiniGrid | Maze, state: PyTree) -> tuple[Array, Array]:
-    """What the agent sees, and what it would see on every cell, row by row: [...], [H * W, ...]."""
+    """The agent's observation, and what it would be on every cell, row by row: [...], [H * W, ...]."""
     if isinstance(env, Maze):
-        see = partial(env.observe, key=jax.random.key(0))  # one colouring of the walls for all
+        see = partial(env.observe, key=jax.random.key(0))  # the same wall colours for every cell
         return see(state.cell), jax.vmap(see)(jnp.asarray(env.index).reshape(-1))
     rows, columns = (axis.reshape(-1) for axis in jnp.mgrid[: env.level.height, : env.level.width])
     return env.observe(state), jax.vmap(lambda y, x: env.observe(state._replace(x=x, y=y)))(rows, columns)
 
 
 def _reachable(env: MiniGrid | Maze, state: PyTree) -> tuple[np.ndarray, tuple[int, int]]:
-    """[H, W] where the agent may come to stand, and where it stands.
+    """[H, W] where the agent can get to, and (row, column) where it is.
 
-    Ways lead through doors, which can be opened, and past objects, which can be moved; it cannot stand on either.
+    Paths lead through doors, which can be opened, and past objects, which can be moved; closed doors and objects
+    themselves do not count.
     """
     if isinstance(env, Maze):
         return env.index >= 0, env.cells[int(state.cell)]

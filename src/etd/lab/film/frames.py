@@ -1,4 +1,4 @@
-"""The pictures a film is made of: the level, what the model thinks of it, the bonus so far; and the film's file."""
+"""The frames of a film, with the level, the learned distance and the bonus so far; and the film's file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Picture: TypeAlias = Image.Image
 Font: TypeAlias = ImageFont.FreeTypeFont
 
 HOLD = 1.5
-"""Seconds the last frame stays."""
+"""Seconds the last frame is held."""
 LEVEL = 384
-"""Height of the level's picture, in pixels."""
+"""Height of the level's image, in pixels."""
 
 _INK, _DIM, _LINE, _GROUND, _GOOD = "#f2f3f5", "#9aa0aa", "#343842", "#16181d", "#5fd38d"
 _MARGIN, _HEADER, _SHARP = 20, 64, 2
@@ -33,19 +33,19 @@ _COLOURS = matplotlib.colormaps["viridis"]
 
 @dataclass(frozen=True)
 class Film:
-    """An episode and what is written around it."""
+    """An episode and what is shown around it."""
 
     spec: EnvSpec
     bonus_name: str
     episode: Episode
     inside: Inside | None = None
-    """the learned distance at every step, where it is to be drawn"""
+    """the learned distance at every step, if it is shown"""
 
 
 def frame(film: Film, step: int) -> Picture:
-    """The episode after ``step`` steps: the level at the left, the bonus so far at the right, facts above.
+    """The episode after ``step`` steps: the level on the left, the bonus so far on the right, facts above.
 
-    Between them, where the model is to be looked into, the level in the colours of its distance from the agent.
+    Between them, if ``inside`` is given, the level coloured by the learned distance from the agent.
     """
     level = _level(film.episode.pictures[step])
     panels = [level]
@@ -54,7 +54,7 @@ def frame(film: Film, step: int) -> Picture:
     side = max(level.width, LEVEL)
     panels.append(_curve(film, step, side, level.height))
     width, height = sum(panel.width + _MARGIN for panel in panels) + _MARGIN, _HEADER + level.height + _MARGIN
-    # Both even: video codecs ask for it.
+    # Both even: video codecs require it.
     picture = Image.new("RGB", (width + width % 2, height + height % 2), _GROUND)
     lefts: list[int] = []
     for panel in panels:
@@ -68,7 +68,7 @@ def frame(film: Film, step: int) -> Picture:
 
 
 def _heat(level: Picture, inside: Inside, step: int) -> Picture:
-    """The level with every reachable cell in the colour of its distance; a line to the nearest earlier state."""
+    """The level with every reachable cell coloured by its distance, and a line to the nearest earlier state."""
     cells = inside.maps[step]
     height, width = cells.shape
     colours = np.asarray(_COLOURS(np.nan_to_num(cells) / _farthest(inside)))[..., :3] * 255
@@ -98,16 +98,16 @@ def _legend(draw: ImageDraw.ImageDraw, picture: Picture, inside: Inside, left: i
     draw.text((left + 14, 38), "0", _DIM, _font(12), anchor="ra")
     draw.text((left + 150, 38), f"{_farthest(inside):.1f}", _DIM, _font(12))
     if width >= 330:
-        draw.text((left + width, 38), "ring: nearest state before", _DIM, _font(12), anchor="ra")
+        draw.text((left + width, 38), "ring: nearest earlier state", _DIM, _font(12), anchor="ra")
 
 
 def _farthest(inside: Inside) -> float:
-    """The distance that has the last colour, one for the whole film."""
+    """The distance of the last colour, the same for the whole film."""
     return max(float(np.nanquantile(inside.maps, 0.98)), 1e-6)
 
 
 def _level(pixels: np.ndarray) -> Picture:
-    """At the film's height. Enlarged in whole steps first: edges stay sharp, and sharp edges make small files."""
+    """The level at the film's height. Enlarged by a whole factor first: edges stay sharp, and files small."""
     large = Image.fromarray(pixels.repeat(4, 0).repeat(4, 1))
     return large.resize((round(large.width * LEVEL / large.height), LEVEL), Image.Resampling.BOX)
 
@@ -135,7 +135,7 @@ def _action(film: Film, step: int) -> str:
 
 
 def _curve(film: Film, step: int, width: int, height: int) -> Picture:
-    """The bonus of steps 1 to ``step`` in a frame scaled for the whole episode, so that it grows from left to right."""
+    """The bonus of steps 1 to ``step`` on axes for the whole episode, so that the curve grows from left to right."""
     picture = Image.new("RGB", (width * _SHARP, height * _SHARP), _GROUND)
     draw, episode = ImageDraw.Draw(picture), film.episode
     left, top, right, bottom = (_SHARP * edge for edge in (46, 30, width - 8, height - 26))
@@ -146,7 +146,7 @@ def _curve(film: Film, step: int, width: int, height: int) -> Picture:
         x = left + time / len(episode) * (right - left)
         return x, bottom - (value - lowest) / (highest - lowest) * (bottom - top)
 
-    draw.text((0, 0), f"{film.bonus_name} bonus of each step", _INK, _font(14 * _SHARP))
+    draw.text((0, 0), f"{film.bonus_name} bonus per step", _INK, _font(14 * _SHARP))
     for tick in ticks:
         draw.line([at(0, tick), at(len(episode), tick)], _LINE, _SHARP)
         draw.text((left - 8 * _SHARP, at(0, tick)[1]), f"{tick:g}", _DIM, font, anchor="rm")
@@ -159,7 +159,7 @@ def _curve(film: Film, step: int, width: int, height: int) -> Picture:
 
 
 def _scale(values: np.ndarray) -> tuple[float, list[float], float]:
-    """(lowest, round numbers between, highest) of an axis that holds the values and zero."""
+    """(lowest, ticks at round numbers, highest) of an axis that includes the values and zero."""
     lowest, highest = min(0.0, float(values.min())), max(0.0, float(values.max()))
     highest = highest + 0.05 * (highest - lowest) or 1.0
     size = 10.0 ** np.floor(np.log10(highest - lowest))
@@ -189,7 +189,7 @@ def _mix(colour: str, ground: str, share: float) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8)
 def _font(size: int, bold: bool = False) -> Font:
-    """The font that comes with matplotlib, so that films look the same everywhere."""
+    """The font shipped with matplotlib, so that films look the same everywhere."""
     file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"DejaVuSans{'-Bold' * bold}.ttf"
     return ImageFont.truetype(str(file), size)
 
@@ -198,14 +198,14 @@ def _font(size: int, bold: bool = False) -> Font:
 
 
 def write_gif(frames: list[Picture], out: Path, seconds: float) -> None:
-    """One palette for all frames, taken from a few of them: the same colours throughout, and a smaller file."""
+    """Write a GIF. One palette, taken from a few frames, serves all: the colours stay the same and the file small."""
     few = [frames[0], frames[len(frames) // 2], frames[-1]]
     sample = Image.new("RGB", (few[0].width, few[0].height * len(few)))
     for row, picture in enumerate(few):
         sample.paste(picture, (0, row * picture.height))
     palette = sample.quantize(128, Image.Quantize.MEDIANCUT)
     first, *rest = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in frames]
-    pause = round(seconds * 100) * 10  # GIF counts hundredths of a second
+    pause = round(seconds * 100) * 10  # GIF durations are in hundredths of a second
     durations = [pause] * len(rest) + [round(HOLD * 1000)]
     first.save(out, save_all=True, append_images=rest, duration=durations, loop=0, optimize=True)
 

@@ -1,4 +1,4 @@
-"""What a trained policy does: a film of one episode with its bonus beside it."""
+"""Film a trained policy: one episode, with its bonus beside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from etd.training import backend
 from etd.training.learn import TrainState
 
 FRAMES = 120
-"""At most; a longer episode skips some, never its last."""
+"""The most frames in a film; a longer episode skips some steps, never its last."""
 
 
 def film(
@@ -31,21 +31,21 @@ def film(
     greedy: bool = False,
     distance: bool = False,
 ) -> Path:
-    """Play fresh levels and write the first success, or else the episode of the highest return, as .gif or .mp4.
+    """Play fresh episodes and write the first success, or else the one with the highest return, as .gif or .mp4.
 
-    ``seed`` names one of the run's agents; without it, the one that did best at the end of training plays. With
-    ``distance``, the model's distance from the agent to every reachable cell is drawn beside the level.
+    ``seed`` chooses one of the run's agents; the default is the best at the end of training. ``distance`` also shows
+    the learned distance from the agent to every reachable cell.
     """
     if out.suffix not in (".gif", ".mp4"):
-        raise UserError(f"A film cannot end in {out.suffix!r}. Choose .gif or .mp4.")
+        raise UserError(f"A film cannot be saved as {out.suffix!r}. Choose .gif or .mp4.")
     if episodes < 1:
         raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
     if out.suffix == ".mp4":
-        extra("imageio_ffmpeg", "video")  # before the work, not after it
+        extra("imageio_ffmpeg", "video")  # fail before the work, not after it
     run, state = session.load(path)
     index = choose(run, seed)
     if distance:
-        distance_map.check(run.experiment.env.make(), run.experiment.bonus)  # before the work
+        distance_map.check(run.experiment.env.make(), run.experiment.bonus)  # likewise
     recorded = record(run, state, index, episodes, greedy)
     if distance:
         learner = jax.tree.map(lambda leaf: leaf[index], state.learner.bonus.learner)
@@ -54,14 +54,14 @@ def film(
         recorded = replace(recorded, inside=seen)
     frames = [frame(recorded, time) for time in shown_steps(len(recorded.episode))]
     out.parent.mkdir(parents=True, exist_ok=True)
-    # A short film is slow enough to follow, a long one does not bore.
+    # Slow enough to follow a short film, fast enough not to bore in a long one.
     seconds = float(np.clip(10 / len(frames), 0.06, 0.25))
     (write_gif if out.suffix == ".gif" else write_mp4)(frames, out, seconds)
     return out
 
 
 def shown_steps(length: int) -> list[int]:
-    """After which steps of an episode a frame is drawn."""
+    """The steps of an episode after which a frame is drawn."""
     return np.unique(np.linspace(0, length, min(FRAMES, length + 1)).round().astype(int)).tolist()
 
 
@@ -73,7 +73,7 @@ def record(run: Run, state: TrainState, index: int, episodes: int, greedy: bool)
 
 
 def choose(run: Run, seed: int | None) -> int:
-    """The index of the agent that plays: that of ``seed``, else the one with the highest final return."""
+    """The index of the agent to play: that of ``seed``, or else the one with the highest final return."""
     first, count = run.experiment.seed, run.experiment.seeds
     if seed is None:
         final = by_seed(run, "return").values[:, -1:]

@@ -1,16 +1,16 @@
-"""Distances learned from random walks in a maze, and the exact ones beside them: the paper's first argument.
+"""Distances learned from random walks in a maze, compared with the exact ones: the paper's first argument.
 
-Walks of uniformly random actions, every walk one episode; then ETD and its rivals are trained on them by their own
-examples, losses and networks, and asked for the distance between any two cells:
+The data are walks of uniformly random actions, each one episode. ETD and its rivals are trained on them with their own
+examples, losses and networks, then queried for the distance between any two cells:
 
     etd       the quasimetric d(x -> y), the only one meant to count steps
-    inverse   || phi(x) - phi(y) ||, phi an embedding that tells the action from two successive states
+    inverse   || phi(x) - phi(y) ||, phi an embedding that predicts the action between two successive states
     ec        -log C(x, y), C the likelihood that two states are few steps apart
 
-Departures from a training run, for all learners alike: the trunk is the one for maps; there are no norm layers and no
-recurrent states; every minibatch is drawn afresh; every entry of an observation is standardised over the walks, since
-the maze from above is the same picture but for one cell; the learning rate falls to zero, so that the last minibatches
-leave no mark.
+Departures from a training run, the same for all learners: the trunk is the one for maps; there are no norm layers and
+no recurrent states; every minibatch is drawn afresh; every entry of an observation is standardised over the walks,
+since views of the maze from above differ in one cell only; the learning rate decays to zero, so that the result does
+not depend on the last minibatches.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ from etd.nets.model import Learner, descend
 from etd.nets.trunks import ConvTrunk, Trunk
 
 MAP_LAYERS = ((8, 2, 1), (16, 2, 1), (16, 2, 1))
-"""(outputs, kernel, stride) of each convolution, for a whole maze from above, several times a grid view's size: the
-grid's layers with fewer channels, a tenth of the arithmetic."""
+"""(outputs, kernel, stride) of each convolution, for a whole maze from above, several times the size of a grid view:
+the grid's layers with fewer channels, a tenth of the arithmetic."""
 CHUNK = 100
-"""Training steps between two looks at the progress bar."""
+"""Training steps between two updates of the progress bar."""
 ENERGIES = ("cos", "l2", "mrn", "mrn+potential")
 LOSSES = ("forward", "backward", "symmetric")
 MINIBATCH, LEARNING_RATE = 128, 1e-3
 FAINTEST = 0.1
-"""The least standard deviation that an entry is divided by, or else cells seen once or never would glare."""
+"""The smallest standard deviation that an entry is divided by; otherwise cells seen once or never would dominate."""
 CONTRAST = 16.0
-"""Factor on standardised entries. Distances that start near zero grow only until far cells can be told apart, and the
-order of far cells is left to chance; those that start large shrink along the walks. Mean rank correlation from the red
-square of the spiral, 100 walks, three seeds: 0.45 with 1, 0.86 with 4, 0.93 with 16."""
+"""Factor on standardised entries. Distances that start near zero grow only until far cells are distinguishable, which
+leaves the order of far cells to chance; those that start large shrink along the walks. Mean rank correlation from the
+red square of the spiral, 100 walks, three seeds: 0.45 with 1, 0.86 with 4, 0.93 with 16."""
 
 
 @dataclass(frozen=True)
 class MapTrunk(Trunk):
-    """For mazes from above."""
+    """For mazes seen from above."""
 
     def build(self, spec: EnvSpec, features: int, norm: NormKind) -> nnx.Module:
         return ConvTrunk(spec, MAP_LAYERS, features, norm)
 
 
 class Walks(NamedTuple):
-    """What was seen on walks: T steps of each of N, as frames and as a rollout whose observations name frames."""
+    """N walks of T steps, as frames and as a rollout whose observations are indices of frames."""
 
     frames: Array
     """[(T+1) * N, ...] standardised observations"""
     rollout: Rollout
     """its observations are uint32: indices into ``frames``"""
     cells: Array
-    """[T+1, N] where the walks were"""
+    """[T+1, N] the cells visited"""
     mean: Array
     scale: Array
 
@@ -90,14 +90,14 @@ class Distances:
     learned: dict[str, np.ndarray]
     """by learner: [K, S, S] float32, K seeds"""
     path: np.ndarray
-    """[S, S] the fewest steps; infinite where there is no way"""
+    """[S, S] the fewest steps; infinite where there is no path"""
     successor: np.ndarray
     """[S, S] the exact successor distance under uniformly random actions"""
     time: np.ndarray
     """[S, S] expected steps under uniformly random actions"""
     pieces: tuple[int, ...]
-    """by seed: in how many pieces the maze is if only ways that were walked count; what separates them is not in the
-    data"""
+    """by seed: the number of connected pieces of the maze if only the steps taken count; the data do not connect
+    them"""
 
     @property
     def cells(self) -> tuple[Position, ...]:
@@ -120,10 +120,10 @@ def distance(
     start: Position | None = None,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Distances:
-    """Walk, learn and measure. ``maze`` is a name such as Spiral, a drawing's file, or a Maze.
+    """Walk, learn and measure. ``maze`` is a name such as Spiral, a file with a drawing, or a Maze.
 
-    ``seeds`` of walks, weights and minibatches are counted from ``seed``. Without ``learners`` they are inverse
-    dynamics, EC's likelihood and ETD with this ``energy`` and ``loss``. ``tell`` hears of every CHUNK of training.
+    ``seeds`` of walks, weights and minibatches count up from ``seed``. The default ``learners`` are inverse dynamics,
+    EC's likelihood and ETD with this ``energy`` and ``loss``. ``tell`` is called after every CHUNK of training.
 
     >>> found = distance("OneWay", walks=10, seeds=1, steps=1, learners={"etd": temporal(0.99)})
     >>> found.learned["etd"].shape[0], found.learned["etd"].ndim  # [seeds, cells, cells]
@@ -134,7 +134,7 @@ def distance(
             raise UserError(f"Nothing can be learned from {count} {what}. Ask for at least 1.")
     place = find(maze, length, noise, start)
     if min(place.index.shape) < 2:
-        raise UserError("A maze of one line or column is too narrow to be looked at by patches. Draw walls around it.")
+        raise UserError("A maze of one line or column is too narrow for convolutions. Draw walls around it.")
     _, dynamics = transitions(place)
     chain = exact.policy_matrix(dynamics)
     successor = exact.successor_distance(chain, discount)  # refuses a discount outside (0, 1)
@@ -150,7 +150,7 @@ def distance(
 
 
 def pieces(maze: Maze, walks: int, seed: int) -> int:
-    """Of the maze as the walks of this seed know it; a cell that was never seen is a piece of its own."""
+    """Number of connected pieces of the maze in the walks of this seed; a cell never visited is its own piece."""
     cells = np.asarray(walk(maze, walks, named(jax.random.key(seed), "walks")).cells)
     ways = np.zeros((len(maze.cells),) * 2, bool)
     ways[cells[:-1], cells[1:]] = True
@@ -158,7 +158,7 @@ def pieces(maze: Maze, walks: int, seed: int) -> int:
 
 
 def find(maze: str | Path | Maze, length: int = 50, noise: bool = False, start: Position | None = None) -> Maze:
-    """The maze of a name or of a drawing's file, its episodes ``length`` steps long."""
+    """The maze of this name or in this file, with episodes of ``length`` steps."""
     if isinstance(maze, Maze):
         return replace(maze, length=length, noise=noise or maze.noise, start=start or maze.start)
     name = str(maze)
@@ -166,7 +166,7 @@ def find(maze: str | Path | Maze, length: int = 50, noise: bool = False, start: 
         text, goal = MAZES[name]
         return Maze(text, goal, start, length, noise, name)
     if not Path(name).is_file():
-        raise unknown("maze or file", name, MAZES, f"Mazes are {', '.join(MAZES)}; a file holds a drawing.")
+        raise unknown("maze or file", name, MAZES, f"Mazes are {', '.join(MAZES)}; a file contains a drawing.")
     try:
         return Maze(Path(name).read_text(), None, start, length, noise, Path(name).stem)
     except UserError as error:
@@ -179,7 +179,7 @@ def find(maze: str | Path | Maze, length: int = 50, noise: bool = False, start: 
 def rivals(
     length: int, discount: float, energy: str = "mrn+potential", loss: str = "symmetric"
 ) -> dict[str, LearnedBonus]:
-    """Inverse dynamics, EC's likelihood and ETD. Near and far of EC are its 5 and 25 where a walk has 50 steps."""
+    """Inverse dynamics, EC's likelihood and ETD. EC's near and far are its usual 5 and 25 for walks of 50 steps."""
     near = max(1, length // 10)
     return {
         "inverse": Inverse(),
@@ -205,7 +205,7 @@ def grid(discount: float) -> dict[str, LearnedBonus]:
 def learn(
     maze: Maze, bonus: LearnedBonus, walks: int, steps: int, seed: int, tell: Callable[[], None] = lambda: None
 ) -> np.ndarray:
-    """[S, S] the distance that one learner finds between the maze's cells; ``tell`` is called every CHUNK of steps."""
+    """[S, S] the distance one learner finds between the maze's cells; ``tell`` is called after every CHUNK of steps."""
     key = jax.random.key(seed)
     bonus = settle(bonus)
     seen = walk(maze, walks, named(key, "walks"))
@@ -218,7 +218,7 @@ def learn(
 
 
 def settle(bonus: LearnedBonus) -> LearnedBonus:
-    """With what the study decides for all learners."""
+    """The bonus with the settings that all learners share."""
     if isinstance(bonus, RecurrentBonus):
         bonus = replace(bonus, cell=NoCell())
     return replace(bonus, trunk=MapTrunk(), norm="none", minibatch=MINIBATCH, learning_rate=LEARNING_RATE)
@@ -258,7 +258,7 @@ def _train(bonus: LearnedBonus, state: BonusState, seen: Walks, rates: Array, ke
 
     def update(learner: Learner, now: tuple[Array, Key]) -> tuple[Learner, None]:
         rate, key = now
-        # One step of each of B walks drawn at random: examples of all steps of all walks would cost more than training.
+        # One step from each of B random walks: making examples of all steps of all walks would cost more than training.
         size = bonus.minibatch
         walks = jax.random.randint(named(key, "walks"), (size,), 0, seen.cells.shape[1])
         some = jax.tree.map(lambda leaf: leaf[:, walks], seen.rollout)
@@ -278,20 +278,20 @@ def _train(bonus: LearnedBonus, state: BonusState, seen: Walks, rates: Array, ke
 
 
 def _look(seen: Walks, leaf: Array) -> Array:
-    """The frames that are named; frames alone have names of type uint32."""
+    """Replace indices of frames by the frames; only they are uint32."""
     return seen.frames[leaf] if leaf.dtype == jnp.uint32 else leaf
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _measure(maze: Maze, bonus: LearnedBonus, learner: Learner, seen: Walks, key: Key) -> Array:
-    """[S, S] between observations of all cells; where walls have random colours, each cell is seen once."""
+    """[S, S] distances between observations of all cells; with random wall colours, each cell is observed once."""
     count = len(maze.cells)
     obs = jax.vmap(maze.observe)(jnp.arange(count), jax.random.split(key, count))
     return between(bonus, learner.net(), (obs - seen.mean) / seen.scale)
 
 
 def between(bonus: LearnedBonus, net: Any, obs: Array) -> Array:
-    """[S, S] what the bonus's model says of every two of S observations, larger meaning farther."""
+    """[S, S] the model's distance between every two of S observations, larger meaning farther."""
     features = net.trunk(obs)
     if isinstance(bonus, ETD):
         embedding = net.encode(features)

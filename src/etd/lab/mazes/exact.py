@@ -1,13 +1,13 @@
-"""Distances of a finite Markov chain, exactly: what learned distances are measured against.
+"""Exact distances of a finite Markov chain: the ground truth for learned distances.
 
-A chain is a matrix P [S, S], from a state (row) to a state (column); ``policy_matrix`` makes it of an MDP and a policy.
-Every result is [S, S] float64 with the start in the row and the target in the column, zero on the diagonal (but for
-``occupancy``) and infinite where the target is out of reach.
+A chain is a matrix P [S, S], from a state (row) to a state (column); ``policy_matrix`` builds it from an MDP and a
+policy. Every result is [S, S] float64 with the start in the row and the target in the column, zero on the diagonal
+(except for ``occupancy``) and infinite where the target is unreachable.
 
-With H(x, y) the first time at y from x, 0 if x = y, and p(y|x) = (1 - gamma) sum over k >= 0 of gamma^k P^k(x, y), the
-successor distance is d(x, y) = log p(y|y) - log p(y|x) = -log E[gamma^H(x, y)]: by the strong Markov property p(y|x) =
-E[gamma^H(x, y)] p(y|y). It obeys the triangle inequality because E[gamma^H(x, z)] >= E[gamma^H(x, y)] E[gamma^H(y, z)],
-and is H log(1 / gamma) where the way is deterministic.
+With H(x, y) the hitting time from x to y, 0 if x = y, and p(y|x) = (1 - gamma) sum over k >= 0 of gamma^k P^k(x, y),
+the successor distance is d(x, y) = log p(y|y) - log p(y|x) = -log E[gamma^H(x, y)]: by the strong Markov property
+p(y|x) = E[gamma^H(x, y)] p(y|y). It obeys the triangle inequality because E[gamma^H(x, z)] >= E[gamma^H(x, y)]
+E[gamma^H(y, z)], and equals H log(1 / gamma) where the path is deterministic.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from etd.core.errors import UserError
 
 
 def policy_matrix(transitions: np.ndarray, policy: np.ndarray | None = None) -> np.ndarray:
-    """The chain [S, S] of an MDP [S, A, S] under a policy [S, A], uniformly random without one."""
+    """The chain [S, S] of an MDP [S, A, S] under a policy [S, A], uniformly random by default."""
     dynamics = np.asarray(transitions, float)
     if dynamics.ndim != 3 or dynamics.shape[0] != dynamics.shape[2]:
         raise UserError(f"The dynamics of an MDP are [S, A, S], not {list(dynamics.shape)}.")
     states, actions, _ = dynamics.shape
     choice = np.full((states, actions), 1 / actions) if policy is None else np.asarray(policy, float)
     if choice.shape != (states, actions):
-        raise UserError(f"A policy for {states} states and {actions} actions is no array {list(choice.shape)}.")
+        raise UserError(f"A policy for {states} states and {actions} actions cannot be an array {list(choice.shape)}.")
     _stochastic(choice, "policy")
     return _chain(np.einsum("xa,xay->xy", choice, dynamics))
 
 
 def occupancy(matrix: np.ndarray, discount: float) -> np.ndarray:
-    """p(y|x): the law of the state at a geometric time k >= 0. Rows sum to 1; 0 where the target is out of reach."""
+    """p(y|x): the distribution of the state at a geometric time k >= 0. Rows sum to 1; 0 if unreachable."""
     chain = _chain(matrix)
     _discount(discount)
     eye = np.eye(len(chain))
-    # Transposed, the system is dominated by the diagonal of each column: elimination then swaps no rows, subtracts
-    # nothing off the diagonal, and gets the smallest probabilities right to many digits, which their logarithms need.
+    # The transposed system is column diagonally dominant: elimination swaps no rows, subtracts nothing off the
+    # diagonal, and gets many digits of the smallest probabilities right, which their logarithms need.
     solved = np.linalg.solve(eye - discount * chain.T, eye).T
     return np.where(np.isfinite(shortest_path(chain)), (1 - discount) * np.maximum(solved, 0), 0)
 
 
 def successor_distance(matrix: np.ndarray, discount: float) -> np.ndarray:
-    """log p(y|y) - log p(y|x). Beyond about 700, where probabilities vanish in float64, it is infinite."""
+    """log p(y|y) - log p(y|x). Infinite beyond about 700, where probabilities underflow in float64."""
     with np.errstate(divide="ignore"):
         logs = np.log(occupancy(matrix, discount))
     return np.diag(logs) - logs
 
 
 def hitting_distance(matrix: np.ndarray, discount: float) -> np.ndarray:
-    """-log E[gamma^H(x, y)], one linear system per target: the successor distance found another way, and slowly."""
+    """-log E[gamma^H(x, y)], by one linear system per target: the successor distance computed another, slower way."""
     chain = _chain(matrix)
     _discount(discount)
     states = len(chain)
@@ -65,7 +65,7 @@ def hitting_distance(matrix: np.ndarray, discount: float) -> np.ndarray:
 
 
 def hitting_time(matrix: np.ndarray) -> np.ndarray:
-    """E[H(x, y)]; infinite also where the target may be missed for ever. Slower where not all reach all."""
+    """E[H(x, y)]; also infinite where the target may never be reached. Slower if not all states reach all others."""
     chain = _chain(matrix)
     states = len(chain)
     reachable = np.isfinite(shortest_path(chain))
@@ -87,12 +87,12 @@ def hitting_time(matrix: np.ndarray) -> np.ndarray:
 
 
 def shortest_path(matrix: np.ndarray) -> np.ndarray:
-    """The fewest steps, of those with any probability; also of an MDP [S, A, S], over all actions."""
+    """The fewest steps, along transitions of nonzero probability; also for an MDP [S, A, S], over all actions."""
     edges: np.ndarray = np.asarray(matrix) > 0
     if edges.ndim == 3:
         edges = np.any(edges, axis=1)
     if edges.ndim != 2 or edges.shape[0] != edges.shape[1]:
-        raise UserError(f"Steps from S states to S states are [S, S] or [S, A, S], not {list(np.shape(matrix))}.")
+        raise UserError(f"Transitions between S states are [S, S] or [S, A, S], not {list(np.shape(matrix))}.")
     return csgraph.shortest_path(edges, unweighted=True)
 
 
@@ -108,7 +108,7 @@ def _stochastic(rows: np.ndarray, what: str) -> None:
     wrong = ~((rows >= 0).all(1) & (np.abs(rows.sum(1) - 1) < 1e-8))  # NaN is wrong too
     if wrong.any():
         row = int(wrong.argmax())
-        raise UserError(f"Row {row} of the {what} is no distribution: its sum is {rows[row].sum():g}.")
+        raise UserError(f"Row {row} of the {what} is not a distribution: its sum is {rows[row].sum():g}.")
 
 
 def _discount(discount: float) -> None:

@@ -1,4 +1,4 @@
-"""A page on which one clicks a cell of a maze and sees how far all others are: learned, exact and by rivals."""
+"""An interactive page: click a cell of a maze to see the distance to all others, learned by each method and exact."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from etd.envs.maze import Maze
 from etd.lab.report import page
 
 FAR = 65535
-"""What stands for infinity among the 16-bit numbers of the page."""
+"""Encodes infinity among the page's 16-bit numbers."""
 
 
 def body(maze: Maze, distances: Mapping[str, np.ndarray], red: int, to: bool = False) -> str:
-    """Markup and script with the distances [S, S] of every name in it; nothing is fetched."""
+    """Markup and script with all distances [S, S] embedded, by name; nothing is fetched."""
     data = {
         "shape": list(maze.index.shape),
         "cells": [list(cell) for cell in maze.cells],
@@ -25,20 +25,20 @@ def body(maze: Maze, distances: Mapping[str, np.ndarray], red: int, to: bool = F
         "to": to,
         "maps": [{"name": name, **pack(values)} for name, values in distances.items()],
     }
-    # A name with a tag in it must not end the script.
+    # A tag in a name must not end the script.
     embedded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return Path(__file__).with_name("explorer.html").read_text().replace("@DATA@", embedded)
 
 
 def write(path: Path, title: str, content: str) -> Path:
-    """The page around ``content``."""
+    """Write the page around ``content``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page.document(title, content, broad=True))
     return path
 
 
 def pack(values: np.ndarray) -> dict[str, str | float]:
-    """[S, S] as 16-bit steps from the lowest finite value to the highest."""
+    """[S, S] as 16-bit steps from the lowest to the highest finite value."""
     finite = np.isfinite(values)
     low, high = float(values[finite].min()), float(values[finite].max())
     unit = (high - low) / (FAR - 1) or 1.0

@@ -1,4 +1,4 @@
-"""Pictures of distances in a maze: every cell in the colour of its distance; and scores against the data's size."""
+"""Plots of distances in a maze, with every cell coloured by its distance, and of scores against the amount of data."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from etd.lab.mazes.scores import interval
 from etd.lab.report.plot import COLOURS, PALETTE
 
 NAMES = {"inverse": "inverse dynamics", "ec": "likelihood (EC)", "etd": "ETD"}
-"""Learners as the pictures call them."""
+"""Names of learners in the plots."""
 ARROWS = dict(zip(CONVEYORS, "↑↓←→", strict=True))
 
 
 def draw(
     maze: Maze, panels: Mapping[str, np.ndarray], red: int, columns: int, words: str, notes: Mapping[str, str]
 ) -> Figure:
-    """One map per panel, [S] the values of the cells; each has its own scale, dark for far. ``notes`` stand below."""
+    """One map per panel of the cells' values [S], each on its own scale, darker for farther; ``notes`` go below."""
     rows = -(-len(panels) // columns)
     height, width = maze.index.shape
     size = 2.5
@@ -58,7 +58,7 @@ def _map(ax: Axes, maze: Maze, values: np.ndarray, red: int) -> None:
 
 
 def against_data(sizes: Sequence[int], found: Sequence[Mapping[str, Mapping[str, list[float]]]], score: str) -> Figure:
-    """Means and 95 % intervals of a score of every learner against the number of walks; dots are seeds."""
+    """Mean and 95 % interval of every learner's score against the number of walks; dots are seeds."""
     figure = Figure(figsize=(6.4, 3.8), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     ax = figure.subplots()

@@ -1,4 +1,4 @@
-"""How good a learned distance is: one number per question, for every seed, and what the seeds say together."""
+"""How good a learned distance is: scores for every seed, and their mean and interval over seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy import stats
 from etd.lab.mazes.distance import Distances
 
 ROUNDING = 1e-5
-"""A sum of distances may fall short by so much of the largest distance and still not break the triangle inequality."""
+"""Tolerance for the triangle inequality, as a fraction of the largest distance."""
 
 MEANING = {
     "path spearman": "rank correlation with the shortest path, from the red square",
@@ -22,18 +22,18 @@ MEANING = {
     "exact spearman, all": "",
     "exact pearson, all": "",
     "triangle broken": "share of triples with d(x, z) > d(x, y) + d(y, z), beyond rounding",
-    "triangle excess": "the mean d(x, z) - d(x, y) - d(y, z) of those, in mean distances",
-    "asymmetry": "mean |d(x, y) - d(y, x)|, in mean distances",
-    "asymmetry pearson": "linear correlation of d(x, y) - d(y, x) with the exact one; 0 where there is none",
+    "triangle excess": "mean d(x, z) - d(x, y) - d(y, z) of those, relative to the mean distance",
+    "asymmetry": "mean |d(x, y) - d(y, x)|, relative to the mean distance",
+    "asymmetry pearson": "linear correlation of d(x, y) - d(y, x) with the exact one; 0 for a symmetric distance",
     "slope": "of the least-squares line: learned = slope * exact + intercept, over all pairs",
     "intercept": "",
     "r2": "share of the learned distance's variance that the line explains",
 }
-"""What the scores mean, in the order of the tables."""
+"""What each score means, in the order of the tables."""
 
 
 class Interval(NamedTuple):
-    """A mean over seeds with its 95 % t interval, which is as wide as the mean where there is one seed."""
+    """A mean over seeds with its 95 % t interval, of width zero for a single seed."""
 
     mean: float
     low: float
@@ -43,7 +43,7 @@ class Interval(NamedTuple):
 def scores(
     learned: np.ndarray, path: np.ndarray, successor: np.ndarray, red: int, to: bool = False
 ) -> dict[str, float]:
-    """All numbers of MEANING for one learned distance [S, S]; ``to`` looks at distances to the red square instead."""
+    """All scores in MEANING of one learned distance [S, S]; ``to`` scores distances to the red square, not from it."""
     d = np.asarray(learned, float)
     pairs = np.isfinite(path) & ~np.eye(len(d), dtype=bool)
     here = np.zeros_like(pairs)
@@ -59,7 +59,8 @@ def scores(
 
 
 def triangle(d: np.ndarray) -> tuple[float, float]:
-    """(share of triples of different cells that break the triangle inequality, their mean excess in mean distances)."""
+    """(share of triples of different cells that violate the triangle inequality, their mean excess relative to the mean
+    distance)."""
     count, slack = len(d), ROUNDING * np.abs(d).max()
     others = ~np.eye(count, dtype=bool)
     broken, excess = 0, 0.0
@@ -85,14 +86,14 @@ def _calibration(learned: np.ndarray, exact: np.ndarray) -> dict[str, float]:
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Pearson's; NaN where one of them does not vary."""
+    """Pearson's correlation; NaN if one of them does not vary."""
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def _mean(values: np.ndarray) -> float:
-    """The scale that sizes are told in; cosines may be negative."""
+    """The mean absolute value, to make scores relative; cosines may be negative."""
     return max(float(np.abs(values).mean()), 1e-12)
 
 
@@ -100,7 +101,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def table(found: Distances, red: int, to: bool = False) -> dict[str, dict[str, list[float]]]:
-    """By learner and by score: a value per seed."""
+    """A value per seed, by learner and score."""
     rows = {}
     for name, learned in found.learned.items():
         each = [scores(d, found.path, found.successor, red, to) for d in learned]
@@ -109,7 +110,7 @@ def table(found: Distances, red: int, to: bool = False) -> dict[str, dict[str, l
 
 
 def interval(values: list[float]) -> Interval:
-    """The mean and where it lies with 95 % confidence, by Student's t."""
+    """The mean and its 95 % confidence interval, by Student's t."""
     sample = np.asarray(values, float)
     mean = float(sample.mean())
     if len(sample) < 2:

@@ -1,4 +1,4 @@
-"""The paper's maze studies as one command each: pictures, numbers, and a page to click in."""
+"""The paper's maze studies, one command each: plots, scores and an interactive page."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from etd.lab.report.plot import save
 from etd.lab.runs.progress import Chunks
 
 Values = dict[str, dict[str, list[float]]]
-"""By learner and score: a value per seed."""
+"""A value per seed, by learner and score."""
 
 SHOWN = ("path spearman", "path spearman, all", "exact spearman, all", "triangle broken", "asymmetry pearson", "r2")
-"""Scores in the terminal's table; all are in the files."""
+"""Scores in the terminal's table; the files have all of them."""
 DATA = (100, 300, 1000)
-"""Sizes of the study of data, in walks."""
+"""Numbers of walks in the study ``data``."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user can choose; None leaves it to the study."""
+    """What a user can choose; None is the study's default."""
 
     maze: str | None = None
     walks: int = 100
@@ -53,14 +53,14 @@ class Options:
 
 
 class Study(NamedTuple):
-    """A maze and who learns in it."""
+    """A maze and the learners compared in it."""
 
     maze: str
     learners: Callable[[Options], dict[str, LearnedBonus]]
     columns: int = 4
     noise: bool = False
     steps: int = 600
-    """of training, so that two cores take minutes"""
+    """of training, chosen to take minutes on two cores"""
 
 
 def _rivals(options: Options) -> dict[str, LearnedBonus]:
@@ -90,7 +90,7 @@ STUDIES = {
 
 
 def run(name: str, options: Options, out: Path, console: Console | None = None) -> list[Path]:
-    """Learn, score, draw and write; the files. ``data`` is the study of the spiral with more and more walks."""
+    """Learn, score, plot and write; returns the files. ``data`` studies the spiral with more and more walks."""
     if name not in STUDIES:
         raise unknown("study", name, STUDIES, f"Studies are {', '.join(STUDIES)}.")
     console = console or Console(highlight=False, soft_wrap=True)
@@ -136,13 +136,13 @@ def _learn(
 
 
 def _red(name: str, options: Options) -> int:
-    """The number of the cell that pictures are drawn from: the paper's, (1, 1), which is the first free cell."""
+    """The index of the cell that distances are drawn from: by default the first free cell, the paper's (1, 1)."""
     maze = find(options.maze or STUDIES[name].maze)
     if options.red is None:
         return 0
     if options.red not in maze.cells:
         row, column = options.red
-        raise UserError(f"The red square {options.red}, line {row + 1}, column {column + 1}, is no free cell.")
+        raise UserError(f"The red square {options.red}, line {row + 1}, column {column + 1}, is not a free cell.")
     return maze.cells.index(options.red)
 
 
@@ -170,7 +170,7 @@ def _write(
 
 
 def _median(values: Values) -> int:
-    """The index of the seed at the median of the last learner's first score, which is shown."""
+    """The index of the seed to show: the median by the last learner's first score."""
     first = list(values.values())[-1][SHOWN[0]]
     return int(np.argsort(first)[len(first) // 2])
 
@@ -185,7 +185,7 @@ def _picture(found: Distances, values: Values, red: int, seed: int, columns: int
         notes[name] = f"Spearman {mean:.2f} [{low:.2f}, {high:.2f}]"
     words = (
         f"{found.maze.name}{' with noise' * found.maze.noise}: distance {'to' if to else 'from'} the red square, "
-        f"{found.walks:,} walks of {found.maze.length} steps; shown is seed {found.seeds[seed]} of {len(found.seeds)}"
+        f"{found.walks:,} walks of {found.maze.length} steps; seed {found.seeds[seed]}, one of {len(found.seeds)}"
     )
     return maps.draw(found.maze, panels, red, columns, words, notes)
 
@@ -212,7 +212,7 @@ def _numbers(
 
 
 def _rounded(value: Any) -> Any:
-    """Five digits are enough for anyone; NaN is null."""
+    """Floats to five digits, NaN as null."""
     if isinstance(value, Mapping):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -245,8 +245,8 @@ def _title(found: Distances, options: Options) -> str:
     pieces = ", ".join(map(str, found.pieces))
     return (
         f"{found.maze.name}, {found.walks:,} walks of {found.maze.length} steps, {len(found.seeds)} seeds, mean and "
-        f"95 % interval; {'to' if options.to else 'from'} the red square, or over all pairs. Pieces of the maze as the "
-        f"walks know it, by seed: {pieces}."
+        f"95 % interval; {'to' if options.to else 'from'} the red square, or over all pairs. Connected pieces of the "
+        f"maze in the walks, by seed: {pieces}."
     )
 
 
@@ -258,7 +258,7 @@ def _table(found: Distances, values: Values, options: Options) -> Table:
 
 
 def _scores(found: list[Distances], values: list[Values], options: Options) -> str:
-    """All scores as tables of a page."""
+    """All scores as tables for the page."""
     parts = ["<section><h2>Scores</h2>"]
     for distances, scores in zip(found, values, strict=True):
         rows = [[score, *(_cell(each[score]) for each in scores.values())] for score in MEANING]
@@ -266,6 +266,6 @@ def _scores(found: list[Distances], values: list[Values], options: Options) -> s
         parts.append(page.table("scores", ["score", *scores], rows, "dense"))
     meanings = [[score, words] for score, words in MEANING.items() if words]
     return (
-        "\n".join([*parts, page.details("What the scores mean", page.table("meaning", ["score", "is"], meanings))])
+        "\n".join([*parts, page.details("What the scores mean", page.table("meaning", ["score", "meaning"], meanings))])
         + "</section>"
     )

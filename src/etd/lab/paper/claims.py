@@ -1,9 +1,9 @@
-"""What the paper says of its figures, each sentence with a test of our numbers.
+"""The paper's claims about its figures, each with a test on our numbers.
 
 A claim is judged by interquartile means over seeds: of the final return, or of the return averaged over training, which
-rewards learning early. A claim about many trainings of which some are missing or unfinished fails as soon as one of the
-others speaks against it, and until then "holds so far"; without any it is "not run". Only trainings in the figure's own
-environments that went as far as the figure does are judged; one in which too few episodes finished is missing, too.
+rewards learning early. If some of a claim's runs are missing or unfinished, it fails as soon as one of the others
+contradicts it, and until then "holds so far"; without any run it is "not run". Only runs in the figure's own
+environments and of the figure's length are judged; one with too few finished episodes counts as missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Runs: TypeAlias = Mapping[tuple[str, str], Run]
 
 
 class Judgement(NamedTuple):
-    """Does the claim hold by these numbers, and were all there that it speaks of?"""
+    """Whether the claim holds by these numbers, and whether all runs it is about were there."""
 
     holds: bool
     ours: str
@@ -34,24 +34,24 @@ class Judgement(NamedTuple):
 
 
 Judge: TypeAlias = Callable[[Runs], Judgement]
-"""What cannot be judged at all for want of a run is a KeyError that names it."""
+"""Raises a KeyError that names a missing run if the claim cannot be judged without it."""
 
 NEAR_OPTIMAL = 0.85
 NOT_LEARNED = 0.1
 AHEAD = 0.005
-"""By so much at least: two methods that learn nothing are not ahead of each other."""
+"""The smallest lead that counts: two methods that learn nothing are not ahead of each other."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence about a figure, and how it is judged."""
+    """A sentence about a figure, and how to judge it."""
 
     words: str
     judge: Judge
 
 
 def judge(figure: str, runs: Runs) -> list[Judged]:
-    """The figure's claims against what has run."""
+    """The figure's claims, judged by what has run."""
     verdicts = []
     claims = CLAIMS.get(figure, [])
     runs = _whole(figure, runs) if claims else {}
@@ -66,7 +66,7 @@ def judge(figure: str, runs: Runs) -> list[Judged]:
 
 
 def _whole(figure: str, runs: Runs) -> Runs:
-    """The runs that the claims speak of: neither --quick nor shortened ones, nor those without a return."""
+    """The runs that the claims are about: no --quick or shortened ones, and none without a return."""
     chosen = {}
     for entry in figures.entries(figure):
         run, wanted = runs.get((entry.task, entry.method)), entry.experiment
@@ -79,7 +79,7 @@ def _whole(figure: str, runs: Runs) -> Runs:
 
 
 def final(run: Run) -> float:
-    """Interquartile mean over seeds of the last return."""
+    """Interquartile mean over seeds of the final return."""
     return _middle(run, statistics.final)
 
 
@@ -93,9 +93,9 @@ def _middle(run: Run, measure: Callable[[Curves], Floats]) -> float:
 
 
 def _doubt(run: Run, other: Run) -> str:
-    """In how many pairs of their seeds the other's average return is the lower one, unless in none or all."""
+    """The share of seed pairs in which the other's average return is lower, in words; empty if 0 or 1."""
     share = statistics.better(*(statistics.average(by_seed(each, "return"))[:, None] for each in (run, other)))
-    return f", behind in {share:.0%} of pairs of seeds" if 0 < share < 1 else ""
+    return f", behind in {share:.0%} of seed pairs" if 0 < share < 1 else ""
 
 
 def _below(method: str, tasks: tuple[str, ...], limit: float) -> Judge:
@@ -145,11 +145,11 @@ def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...]) -> Judge
 
 
 def _of(count: int, every: int, what: str) -> str:
-    return "" if count == every else f"; {count} of {every} {what} were run to the end"
+    return "" if count == every else f"; only {count} of {every} {what} finished"
 
 
 def _close(task: str, methods: tuple[str, ...], within: float) -> Judge:
-    """The methods' average returns lie within ``within`` of each other, and not because none of them learns."""
+    """The methods' average returns are within ``within`` of each other, and at least one of them learns."""
 
     def judge(runs: Runs) -> Judgement:
         values = {method: average(runs[task, method]) for method in methods}
@@ -162,8 +162,8 @@ def _close(task: str, methods: tuple[str, ...], within: float) -> Judge:
 
 
 def _twice_as_fast(task: str, method: str, other: str, level: float) -> Judge:
-    """Median steps to a return of ``level``: the other needs 1.5 times as many at least. Of one that does not get there
-    it is known only that it needs more than were run."""
+    """Median steps to a return of ``level``: the other needs at least 1.5 times as many. One that does not reach it is
+    only known to need more than were run."""
 
     def judge(runs: Runs) -> Judgement:
         (ours, end), (theirs, their_end) = (_steps_to(runs[task, name], level) for name in (method, other))
@@ -174,7 +174,7 @@ def _twice_as_fast(task: str, method: str, other: str, level: float) -> Judge:
 
 
 def _steps_to(run: Run, level: float) -> tuple[float, float]:
-    """Median over seeds, infinite if half of them do not get there; and the last step."""
+    """Median over seeds, infinite if half of them do not reach ``level``; and the last step."""
     curve = by_seed(run, "return")
     return float(np.median(statistics.first(curve, level))), float(curve.steps[-1])
 
@@ -189,7 +189,7 @@ CLAIMS: dict[str, list[Claim]] = {
     "bonuses": [
         Claim("ETD solves DoorKey-16x16", _above("DoorKey-16x16", "etd", NEAR_OPTIMAL)),
         Claim("PPO does not learn DoorKey-16x16 without a bonus", _below("none", ("DoorKey-16x16",), NOT_LEARNED)),
-        Claim("RND is almost without effect on DoorKey-16x16", _below("rnd", ("DoorKey-16x16",), NOT_LEARNED)),
+        Claim("RND has almost no effect on DoorKey-16x16", _below("rnd", ("DoorKey-16x16",), NOT_LEARNED)),
         Claim("ETD is ahead of all others on DoorKey-16x16", _best("etd", _RIVALS, ("DoorKey-16x16",))),
     ],
     "minigrid": [
@@ -203,7 +203,7 @@ CLAIMS: dict[str, list[Claim]] = {
         ),
         Claim("ETD is ahead of all others on all eight levels", _best("etd", _RIVALS, EIGHT)),
         Claim(f"PPO does not learn (return {NOT_LEARNED}) without a bonus", _below("none", EIGHT, NOT_LEARNED)),
-        Claim("RND is almost without effect", _below("rnd", EIGHT, NOT_LEARNED)),
+        Claim("RND has almost no effect", _below("rnd", EIGHT, NOT_LEARNED)),
         Claim("NovelD is ahead of Count", _best("noveld", ("count",), EIGHT)),
         # "NGU performs poorly", "DEIR, E3B, and EC all perform relatively well"
         Claim("DEIR is ahead of NGU", _best("deir", ("ngu",), EIGHT)),

@@ -1,8 +1,8 @@
-"""The paper's figures, as the trainings they are made of.
+"""The paper's figures, as the runs they are made of.
 
-An entry is one method on one task; ``etd reproduce`` trains the entries of a figure and draws it. The steps are where
-the paper's curves end, as far as it says. The noisy levels beside DoorKey-16x16 are our choice: the paper draws four
-and names none.
+An entry is one method on one task; ``etd reproduce`` trains the entries of a figure and plots it. The steps are where
+the paper's curves end, if it says so. The noisy levels besides DoorKey-16x16 are our choice: the paper plots four and
+names none.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ TASKS: dict[str, tuple[str, int]] = {
     "Button-press": ("metaworld:button-press", 1_000_000),
     "HalfCheetahVelSparse": ("HalfCheetahVelSparse-v0", 1_000_000),
 }
-"""Task: environment and steps. 2Q starts in the centre room, as in the package the paper used. The paper gives the
-steps of Crafter alone among the last thirteen."""
+"""Environment and steps by task. 2Q starts in the centre room, as in the package the paper used. Of the last thirteen,
+the paper gives the steps of Crafter only."""
 
 EIGHT = tuple(TASKS)[1:9]
 NOISY = tuple(f"{EIGHT[k]} (noisy)" for k in range(4))
@@ -55,11 +55,11 @@ SMALL = {
     "ObstructedMaze-Full": "ObstructedMaze-2Dlh-v0",
     "ObstructedMaze-Full-v1": "ObstructedMaze-2Dlhb-v1",
 }
-"""The level of the quick version: another for every task, so that the figure has as many panels."""
+"""The level of the quick version: a different one for every task, so that the figure has as many panels."""
 
 
 def _entry(task: str, method: str, bonus: str = "", **changes: object) -> Entry:
-    """The preset of ``bonus`` (that of the method's name) on the task, with ``changes`` to fields of the bonus."""
+    """The preset of ``bonus`` (by default the method's name) on the task, with ``changes`` to fields of the bonus."""
     env, steps = TASKS[task.removesuffix(" (noisy)")]
     experiment = replace(presets.choose(env, bonus or method), steps=steps, seeds=5)
     if task.endswith(" (noisy)"):
@@ -80,7 +80,7 @@ def _noise() -> list[Entry]:
 
 
 def _ablation(field: str, values: dict[str, object]) -> Callable[[], list[Entry]]:
-    """ETD on ObstructedMaze-1Q, the paper's level for ablations, with every value of a field."""
+    """ETD on ObstructedMaze-1Q, the paper's level for ablations, with each value of a field."""
     return lambda: [_entry("ObstructedMaze-1Q", name, "etd", **{field: value}) for name, value in values.items()]
 
 
@@ -97,10 +97,10 @@ FIGURES: dict[str, tuple[str, Callable[[], list[Entry]]]] = {
         lambda: _table(EIGHT, ["etd", "deir", "noveld", "e3b", "ec", "ngu", "rnd", "count", "none"]),
     ),
     "full-v1": (
-        "ObstructedMaze-Full-v1, whose levels lose no key",
+        "ObstructedMaze-Full-v1, where no key gets lost",
         lambda: _table(["ObstructedMaze-Full-v1"], ("etd", "noveld", "deir", "none")),
     ),
-    "noise": ("Noisy observations, and DoorKey-16x16 without", _noise),
+    "noise": ("Noisy observations, and DoorKey-16x16 without noise", _noise),
     "representation": (
         "ETD's aggregate on other embeddings",
         lambda: _table(("DoorKey-16x16", "ObstructedMaze-1Q"), ("etd", "inverse", "discriminator")),
@@ -114,7 +114,7 @@ FIGURES: dict[str, tuple[str, Callable[[], list[Entry]]]] = {
         _ablation("symmetric", {"asymmetric": False, "symmetric": True}),
     ),
     "energy": (
-        "Energies that the contrastive loss classifies with",
+        "Energy functions of the contrastive loss",
         _ablation("energy", {name: name for name in ("mrn+potential", "mrn", "l2", "cos")}),
     ),
     "loss": (
@@ -122,15 +122,15 @@ FIGURES: dict[str, tuple[str, Callable[[], list[Entry]]]] = {
         _ablation("objective", {name: name for name in ("symmetric", "forward", "backward")}),
     ),
     "crafter": (
-        "Crafter with and without its reward for health",
+        "Crafter with and without its health reward",
         lambda: _table(("Crafter", "Crafter without life"), ("etd", "deir", "noveld", "none")),
     ),
     "craftax": (
-        "Craftax-Classic, Crafter's likeness on the device; not in the paper",
+        "Craftax-Classic, a JAX version of Crafter; not in the paper",
         lambda: _table(["Craftax-Classic"], ("etd", "deir", "noveld", "none")),
     ),
     "miniworld": (
-        "MiniWorld's mazes of three sizes",
+        "MiniWorld mazes of three sizes",
         lambda: _table(("MazeS3", "MazeS4", "MazeS5"), ("etd", "deir", "noveld", "none")),
     ),
     "dmc": (
@@ -138,15 +138,15 @@ FIGURES: dict[str, tuple[str, Callable[[], list[Entry]]]] = {
         lambda: _table(("Acrobot-swingup", "Hopper-hop", "Cartpole-swingup"), ("etd", "noveld", "e3b", "none")),
     ),
     "metaworld": (
-        "Meta-World paid for success alone",
+        "Meta-World with a reward for success only",
         lambda: _table(("Reach", "Hammer", "Button-press"), ("etd", "noveld", "e3b", "none")),
     ),
     "halfcheetah": (
-        "HalfCheetah paid for one speed",
+        "HalfCheetah with a reward at one target speed",
         lambda: _table(["HalfCheetahVelSparse"], ("etd", "noveld", "e3b", "none")),
     ),
 }
-"""Name: title and entries."""
+"""Title and entries by name."""
 
 
 def entries(figure: str) -> list[Entry]:
@@ -157,7 +157,7 @@ def entries(figure: str) -> list[Entry]:
 
 
 def small(entry: Entry) -> Entry:
-    """A version of the entry that two CPU cores train in seconds: a small level of MiniGrid's family, a small agent, a
+    """A version of the entry that two CPU cores train in seconds: a small level if it is MiniGrid's, a small agent, a
     few thousand steps. It shows that everything works, and nothing about the method."""
     env, level = entry.experiment.env, SMALL.get(entry.task.removesuffix(" (noisy)"))
     if level is not None:

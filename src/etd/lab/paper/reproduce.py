@@ -1,4 +1,4 @@
-"""A figure of the paper as a comparison: its entries, and its claims judged by what has run."""
+"""Reproduce a figure of the paper: train its entries as a comparison, and judge its claims by what has run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plan(
     quick: bool = False,
     assignments: tuple[str, ...] = (),
 ) -> Plan:
-    """The figure's trainings, as ``compare.plan.make`` plans them; if ``quick``, small ones."""
+    """The figure's runs, as planned by ``compare.plan.make``; small ones if ``quick``."""
     entries = figures.entries(figure)
     if quick:
         entries = [figures.small(entry) for entry in entries]
@@ -37,6 +37,6 @@ def reproduce(
     cluster: str | None = None,
     keep: Path | None = None,
 ) -> Comparison:
-    """Train what the figure still needs, draw it, and judge the paper's claims."""
+    """Train what the figure still needs, plot it, and judge the paper's claims."""
     judge = partial(claims.judge, figure)
     return carry_out(plan, figure, budget=budget, workers=workers, cluster=cluster, keep=keep, judge=judge)

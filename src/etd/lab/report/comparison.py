@@ -1,4 +1,4 @@
-"""Tables of what several methods on the same tasks say together, for the report's page."""
+"""Tables that compare several methods on the same tasks, for the report page."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ MEASURES = {"final return": statistics.final, "mean return over training": stati
 
 
 def tables(study: Results) -> str:
-    """Steps to a return, probability of improvement, aggregate return; or for the last two how to install rliable."""
+    """Steps to a return, probability of improvement, aggregate return; without rliable, a note on installing it
+    replaces the last two."""
     try:
         over_tasks = f"{_improvement(study)}\n{_aggregate(study)}"
     except UserError as error:
         over_tasks = f"<h2>Over all tasks</h2>\n<p>{escape(str(error))}.</p>"
     uneven = ", ".join(title(task) for task in study.tasks if statistics.uneven(study, task))
-    warning = page.note(f"Not all methods were trained for equally many steps on {uneven}.") if uneven else ""
+    warning = page.note(f"Methods were trained for different numbers of steps on {uneven}.") if uneven else ""
     counts = {int(np.isfinite(statistics.final(curve)).sum()) for curve in study.returns.values()} - {0}
     if len(counts) > 1:
         warning += page.note(
-            f"Trainings have from {min(counts)} to {max(counts)} seeds with a finished episode. Over several tasks a "
-            "method counts with as many seeds of each as it has of the task where it has fewest."
+            f"Runs have from {min(counts)} to {max(counts)} seeds with finished episodes. Statistics over tasks use "
+            "equally many seeds of a method on every task: as many as it has on the task with the fewest."
         )
     return f"{_steps(study)}\n{over_tasks}\n{warning}"
 
@@ -45,10 +46,9 @@ def _steps(study: Results) -> str:
         cells = [_reached(found[name], best) if name in found else "" for name in study.methods]
         rows.append([title(task), "none" if level is None else f"{round(level, 2):g}", *cells])
     words = (
-        "Median over seeds, and how many of the seeds got there; a dash where half of them or more did not. The return "
-        f"is {SOLVED}, or 90 % of the best final return where nobody reaches {SOLVED} or returns go beyond 1. Steps "
-        f"are those of the first logged row at or above it; rows lie up to {short(statistics.spacing(study))} "
-        "steps apart."
+        "Median over seeds, and how many seeds reached the return; a dash if half of them or more did not. The return "
+        f"is {SOLVED}, or 90 % of the best final return if no seed reaches {SOLVED} or returns exceed 1. Steps are "
+        f"those of the first logged row at or above it; rows are up to {short(statistics.spacing(study))} steps apart."
     )
     head = ["task", "return", *study.methods]
     return f"<h2>Steps to a return</h2>\n{page.table('Steps to a return', head, rows, 'dense')}{page.note(words)}"
@@ -61,7 +61,7 @@ def _reached(found: Reached, best: float) -> Html:
 
 
 def short(steps: float) -> str:
-    """Steps to three digits or so."""
+    """Steps to about three digits."""
     if steps < 10_000:
         return f"{steps:,.0f}"
     return f"{steps / 1e3:.0f} k" if steps < 999_500 else f"{steps / 1e6:.2f} M"
@@ -75,10 +75,10 @@ def _improvement(study: Results) -> str:
         rows.append((name, [statistics.improvement(*pair) for pair in pairs]))
     title = f"Probability of improvement of {ours}"
     words = (
-        f"How probably a seed of {ours} does better than a seed of the other method on the same task, a tie counting "
+        f"The probability that a seed of {ours} beats a seed of the other method on the same task, with ties counted "
         "half: the mean over the tasks both were trained on, and its 95 % stratified-bootstrap interval (rliable). "
-        f"Above 0.5 speaks for {ours}. Where both solve a task their final returns differ little; the mean return over "
-        "the whole training says who was sooner."
+        f"Above 0.5 favours {ours}. Where both solve a task, their final returns differ little; the mean return over "
+        "training shows which learned sooner."
     )
     table = _estimates(title, "over", rows, len(study.tasks), "no common task")
     return f"<h2>{escape(title)}</h2>\n{table}{page.note(words)}"
@@ -90,15 +90,15 @@ def _aggregate(study: Results) -> str:
         for name in study.methods
     ]
     words = (
-        "Interquartile mean over all tasks and seeds, and its 95 % stratified-bootstrap interval (rliable). Methods "
-        "compare where their tasks are the same."
+        "Interquartile mean over all tasks and seeds, and its 95 % stratified-bootstrap interval (rliable). Only "
+        "methods trained on the same tasks are comparable."
     )
     table = _estimates("Return over all tasks", "method", rows, len(study.tasks), "too few episodes yet")
     return f"<h2>Return over all tasks</h2>\n{table}{page.note(words)}"
 
 
 def _estimates(title: str, head: str, rows: list[tuple[str, list[Estimate | None]]], tasks: int, missing: str) -> str:
-    """Per row a name and an estimate by each measure, with a bar where all are between 0 and 1."""
+    """Per row a name and an estimate by each measure, with a bar if all are between 0 and 1."""
     values = np.array([one[:3] for _, found in rows for one in found if one]).reshape(-1, 3)
     drawn = bool(((values >= 0) & (values <= 1) | np.isnan(values)).all())
     cells = []

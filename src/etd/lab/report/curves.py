@@ -1,4 +1,4 @@
-"""A run's metrics as curves, one per seed, and what the seeds have in common."""
+"""A run's metrics as curves, one per seed, and their mean and interval over seeds."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Curves(NamedTuple):
     steps: Floats
     """[I] environment steps after each iteration"""
     values: Floats
-    """[S, I]; NaN where a seed has nothing to say yet"""
+    """[S, I]; NaN where a seed has no value yet"""
 
 
 def by_seed(run: Run, metric: str, table: dict[str, np.ndarray] | None = None) -> Curves:
-    """The metric's column as one row per seed; ``table`` is the run's metrics, where they were read before.
+    """The metric's column as one row per seed; ``table`` is the run's metrics, if already read.
 
-    What is measured over episodes counts once as many have ended as there are environments: where most run out of time,
-    the few that end before are those that succeeded.
+    Metrics of episodes are reported once every environment has finished an episode on average: where most episodes time
+    out, the few that end sooner are the successful ones.
     """
     table = run.metrics() if table is None else table
     seeds = list(range(run.experiment.seed, run.experiment.seed + run.experiment.seeds))
@@ -41,7 +41,7 @@ def by_seed(run: Run, metric: str, table: dict[str, np.ndarray] | None = None) -
         return Curves(seeds, np.empty(0), np.empty((len(seeds), 0)))
     if metric not in table:
         raise UserError(f"{run.path} has no metric {metric!r}. It has {', '.join(table)}.")
-    # A killed process may leave half a row, without its last column; a resumed run writes it again.
+    # A killed process may leave a partial row, without its last column; a resumed run writes it again.
     whole = np.isfinite(table["wall"])
     steps, column = np.unique(table["step"][whole], return_inverse=True)
     values = np.full((len(seeds), len(steps)), np.nan)
@@ -53,9 +53,9 @@ def by_seed(run: Run, metric: str, table: dict[str, np.ndarray] | None = None) -
 
 
 def centre(values: Floats) -> Floats:
-    """[..., S, I] to [..., I]: the mean over seeds, from four seeds on the interquartile mean; NaNs are left out.
+    """[..., S, I] to [..., I]: the mean over seeds, or the interquartile mean of four or more; NaNs are left out.
 
-    The same as rliable's, which does not know NaNs.
+    The same as rliable's, which does not handle NaNs.
     """
     ordered = np.sort(values, axis=-2)  # NaNs go last
     count = np.isfinite(values).sum(-2, keepdims=True)
@@ -70,7 +70,7 @@ def centre(values: Floats) -> Floats:
 def band(values: Floats) -> tuple[Floats, Floats]:
     """A 95 % bootstrap interval of ``centre`` over seeds, [S, I] to two [I]; the same on every call.
 
-    One task is one stratum, so that this is also the stratified bootstrap.
+    One task is one stratum, so this is also the stratified bootstrap.
     """
     draws, times = _draws(len(values))
     low, high = np.full((2, values.shape[1]), np.nan)
@@ -81,8 +81,8 @@ def band(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _draws(seeds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ways to draw as many seeds as there are, [R, S], and how often each counts, [R]: of few seeds every way, since
-    their interquartile mean takes so few values that a sample's quantile may be the neighbouring one."""
+    """Resamples of the seeds, [R, S], and how often each counts, [R]. Few seeds are resampled in every possible way:
+    their interquartile mean takes so few values that a sampled quantile may be the neighbouring one."""
     if seeds > 5:
         return np.random.default_rng(0).integers(seeds, size=(RESAMPLES, seeds)), np.ones(RESAMPLES, int)
     draws = list(combinations_with_replacement(range(seeds), seeds))

@@ -1,4 +1,4 @@
-"""HTML that needs nothing else: tables, pictures and intervals as text, and the page around them."""
+"""Self-contained HTML: tables, images and intervals as markup, and the page around them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 
 class Html(str):
-    """Text that is markup already; any other is escaped."""
+    """A string that is already markup; any other is escaped."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ def text(value: str) -> str:
 
 
 def document(title: str, body: str, broad: bool = False) -> str:
-    """The whole page, ``broad`` where it has tables of many columns."""
+    """The whole page; ``broad`` for tables with many columns."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -42,7 +42,7 @@ def document(title: str, body: str, broad: bool = False) -> str:
 
 
 def table(label: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
-    """The first cell of a row names it and stays in sight while the others are scrolled."""
+    """A table. The first cell of a row names it and stays visible while the others scroll."""
     top = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
     body = "".join(
         f'<tr><th scope="row">{text(first)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in rest)}</tr>\n'
@@ -60,30 +60,30 @@ def note(words: str) -> str:
 
 
 def code(words: str) -> str:
-    """Lines as they are."""
+    """Preformatted text."""
     return f"<pre><code>{escape(words)}</code></pre>"
 
 
 def details(summary: str, body: str) -> str:
-    """Closed until asked for."""
+    """A section that is collapsed at first."""
     return f"<details><summary>{text(summary)}</summary>\n{body}</details>\n"
 
 
 def bar(value: float, low: float, high: float) -> Html:
-    """A mark with its interval on a scale from 0 to 1, the middle ticked; the numbers beside it say the same."""
+    """A mark with its interval on a scale from 0 to 1 with a tick in the middle; the text beside it has the numbers."""
     span = f'<i style="left:{low:.1%};width:{high - low:.1%}"></i>' if low <= high else ""
     return Html(f'<span class="bar" aria-hidden="true">{span}<b style="left:{value:.1%}"></b></span>')
 
 
 def drawing(figure: Figure, caption: str) -> str:
-    """A figure as PNG."""
+    """A figure as an embedded PNG."""
     stream = BytesIO()
     figure.savefig(stream, format="png")
     return picture("png", stream.getvalue(), caption, wide=len(figure.axes) > 1)
 
 
 def picture(kind: str, content: bytes, caption: str, wide: bool = False) -> str:
-    """A wide one is scrolled on a phone, not shrunk until nobody can read it."""
+    """An embedded image. A wide one scrolls on a phone instead of shrinking until it is unreadable."""
     data, words = base64.b64encode(content).decode(), escape(caption)
     image = f'<img alt="{words}" src="data:image/{kind};base64,{data}">'
     image = f'<div class="wide" role="region" aria-label="{words}" tabindex="0">{image}</div>' if wide else image

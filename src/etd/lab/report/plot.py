@@ -1,4 +1,4 @@
-"""Pictures of a run's metrics: learning curves of several runs, and the diagnostics of one."""
+"""Plots of metrics: learning curves of several runs, and diagnostics of one."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ COLOURS = {
     "inverse": "#0072b2",
     "discriminator": "#000000",
 }
-"""Bonuses keep their colour in every picture. The last two stand in for the kin they are never drawn beside."""
+"""Each bonus has one colour in all plots. The last two share theirs with bonuses they are never plotted beside."""
 PALETTE = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5d3a9b", "#000000", "#8c510a")
-"""For other runs: Okabe and Ito's colours, which people with any colour vision can tell apart, without the yellow."""
+"""For other runs: Okabe and Ito's colours, safe for any colour vision, without the yellow."""
 SPARE = ("#8b0000", "#00a5b5", "#9467bd", "#3f5f3f")
-"""For what comes beside all of those."""
+"""For when those run out."""
 LABELS = {
     "return": "return (last 100 episodes)",
     "score": "Crafter's score, % (all episodes)",
@@ -58,14 +58,14 @@ LABELS = {
     "ppo_entropy": "policy entropy (nats)",
     "ppo_value_loss": "value loss",
 }
-"""What a user asks for when the reward stays at zero, in that order."""
+"""What to look at when the reward stays at zero, in this order."""
 POINTS = 400
-"""Curves are thinned to this many points: no panel has more pixels, and a bootstrap costs by the point."""
-KEY_TO_LINES = "thin: seeds; bold: their mean (from four seeds on interquartile); band: 95 % bootstrap interval"
+"""Curves are thinned to this many points: no panel has more pixels, and the bootstrap has a cost per point."""
+KEY_TO_LINES = "thin: seeds; bold: their mean (interquartile from four seeds on); band: 95 % bootstrap interval"
 
 
 def curves(runs: list[Run], path: Path, metric: str = "return") -> Path:
-    """Write learning curves, one panel per environment, as the suffix of ``path`` says (.png, .svg, .pdf)."""
+    """Write learning curves, one panel per environment; the suffix of ``path`` sets the format (.png, .svg, .pdf)."""
     return save(draw_curves(runs, metric), path)
 
 
@@ -77,7 +77,7 @@ def panel(run: Run, path: Path) -> Path:
 def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
     """The figure ``curves`` writes."""
     if not runs:
-        raise UserError("There is no run to draw. Name at least one run directory.")
+        raise UserError("There is no run to plot. Name at least one run directory.")
     names, environments = labels(runs), list(dict.fromkeys(map(task, runs)))
     colours = _colours(runs, names)
     figure, axes = grid(len(environments), (6.4 if len(environments) == 1 else 4.6, 3.8))
@@ -105,7 +105,7 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
 
 
 def draw_panel(run: Run) -> Figure:
-    """The figure ``panel`` writes. A metric that the run's bonus does not have gets no panel."""
+    """The figure ``panel`` writes. Metrics that the run's bonus does not have get no panel."""
     table = run.metrics()
     shown = [name for name in LABELS if name in table and not (name == "bonus_mean" and not np.any(table[name]))]
     shown = shown or ["return"]
@@ -123,7 +123,7 @@ def draw_panel(run: Run) -> Figure:
 
 
 def task(run: Run) -> str:
-    """The run's environment, and what of it is not as usual, such as noise: runs compare where this is the same."""
+    """The run's environment with its non-default settings, such as noise; runs are comparable if this is the same."""
     env = run.experiment.env
     unusual = [(f.name, getattr(env, f.name)) for f in fields(env) if f.name not in ("id", "custom")]
     words = [f"{name.replace('_', ' ')} {value}" for name, value in unusual if value != getattr(Task, name, None)]
@@ -136,7 +136,7 @@ def _is_word(value: object) -> bool:
 
 
 def labels(runs: list[Run]) -> list[str]:
-    """A name per run: its bonus where that tells the runs of an environment apart, else its directory."""
+    """A name per run: its bonus if that is unique among the runs of an environment, otherwise its directory."""
     names, tasks = [_plain(run) for run in runs], [task(run) for run in runs]
     for finer in (lambda run: run.path.name, lambda run: str(run.path)):
         taken = Counter(zip(tasks, names, strict=True))
@@ -147,12 +147,12 @@ def labels(runs: list[Run]) -> list[str]:
 
 def _plain(run: Run) -> str:
     name = bonus_name(run.experiment.bonus)
-    return "no bonus" if name == "none" else re.sub(r"[\w.]+:", "", name)  # a bonus of one's own, without its module
+    return "no bonus" if name == "none" else re.sub(r"[\w.]+:", "", name)  # a user's bonus, without its module
 
 
 def _colours(runs: list[Run], names: list[str]) -> dict[str, str]:
     """A colour per name. In every environment the run named after its bonus, or else the first, gets the bonus's own;
-    the others get one that is free there, and if possible everywhere."""
+    the others get one that is unused there, and if possible everywhere."""
     colours: dict[str, str] = {}
     used: dict[str, set[str]] = {}
     rows = list(zip(runs, names, strict=True))
@@ -175,7 +175,7 @@ def _thin(curve: Curves) -> Curves:
 
 
 def _draw(ax: Axes, curve: Curves, colour: str, label: str = "", faint: bool = False) -> None:
-    """Thin lines of the seeds, a bold one of their centre, a band of its uncertainty; ``faint`` where many meet."""
+    """Thin lines for seeds, a bold one for their centre, a band for its uncertainty; ``faint`` if there are many."""
     curve = _thin(curve)
     # A curve with one point is a dot, not an invisible line.
     dot = "o" if np.isfinite(curve.values).any(0).sum() == 1 else ""
@@ -200,7 +200,7 @@ def _finish(ax: Axes, metric: str) -> None:
         ax.text(0.5, 0.5, reason, transform=ax.transAxes, ha="center", va="center", color="#777777")
         ax.set(xticks=[], yticks=[])
     elif finite.min() >= 0:
-        # Rates on their whole scale and the others from zero up, so that small wiggles look small.
+        # Rates get their whole scale and other metrics start at zero, to make small wiggles look small.
         rate = metric in ("return", "success") and finite.max() <= 1
         top = 1.0 if rate else finite.max() or 1.0
         ax.set_ylim(-0.03 * top, 1.06 * top)
@@ -209,8 +209,8 @@ def _finish(ax: Axes, metric: str) -> None:
 
 
 def grid(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """``count`` panels, three in a row, or four where that fills the last one. Without pyplot, which keeps figures
-    alive and may want a display."""
+    """``count`` panels, three per row, or four if that fills the last row. Avoids pyplot, which keeps figures alive and
+    may need a display."""
     columns = min(count, 3 if count % 4 else 4)
     rows = -(-count // columns)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
@@ -228,10 +228,10 @@ def grid(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as the suffix of ``path`` says; the same figure makes the same file."""
+    """Write a figure in the format of the suffix of ``path``; the same figure always gives the same file."""
     known = figure.canvas.get_supported_filetypes()
     if path.suffix.lstrip(".") not in known:
-        raise UserError(f"A picture cannot end in {path.suffix!r}. Choose .png, .svg or .pdf.")
+        raise UserError(f"A plot cannot be saved as {path.suffix!r}. Choose .png, .svg or .pdf.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"svg.hashsalt": "etd"}):
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)

@@ -1,8 +1,8 @@
-"""Runs as numbers: what one came to, and what several methods on several tasks say together.
+"""Statistics of runs: the results of one, and a comparison of several methods on several tasks.
 
-Across tasks the numbers are rliable's (Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical
+Across tasks the statistics are rliable's (Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical
 Precipice, 2021): interquartile means over all tasks and seeds, and probabilities of improvement, with 95 % intervals
-from resampling the seeds of each task on their own. On a single task these are ``curves.centre`` and ``curves.band``.
+from resampling the seeds of each task separately. On a single task these are ``curves.centre`` and ``curves.band``.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from etd.lab.report.plot import labels, task
 from etd.lab.runs.store import Run
 
 SOLVED = 0.9
-"""The mean return whose first step is reported, as the paper's curves are read."""
+"""The mean return that counts as solved, as the paper's curves are read; its first step is reported."""
 RESAMPLES = 2000
 
 
 class Numbers(NamedTuple):
-    """What a run came to. Lists are per seed, with NaN or None where there is nothing to say."""
+    """The results of a run. Lists are per seed, with NaN or None where there is no value."""
 
     steps: int
     final_return: list[float]
     final_success: list[float] | None
-    """where an episode can be a success"""
+    """if the environment defines success"""
     solved_at: list[int | None] | None
-    """steps to a mean return of SOLVED, where none is beyond 1"""
+    """steps to a mean return of SOLVED, if no return exceeds 1"""
     first_success: list[int | None] | None
     wall: float
-    """seconds, compilation and all resumptions included"""
+    """seconds, including compilation and all resumes"""
     throughput: float
-    """steps per second of all seeds together, compilation left out"""
+    """steps per second of all seeds together, without compilation"""
     frozen: list[int]
-    """seeds that met a loss that is not finite"""
+    """seeds that hit a non-finite loss"""
     final_score: list[float] | None = None
-    """Crafter's, where achievements are counted"""
+    """Crafter's, if the environment has achievements"""
 
 
 class Results(NamedTuple):
@@ -47,26 +47,26 @@ class Results(NamedTuple):
 
     tasks: list[str]
     methods: list[str]
-    """the one the others are compared with comes first: etd, where it is among them"""
+    """the one the others are compared with comes first: etd, if present"""
     returns: dict[tuple[str, str], Curves]
     """by (task, method)"""
 
 
 class Estimate(NamedTuple):
-    """A number and its 95 % interval, NaN where there is one seed only."""
+    """A number and its 95 % interval, NaN with a single seed."""
 
     value: float
     low: float
     high: float
     tasks: int
-    """how many tasks it is of"""
+    """how many tasks it covers"""
 
 
 class Reached(NamedTuple):
-    """How soon a method's seeds got to a return."""
+    """How soon a method's seeds reached a return."""
 
     median: float
-    """steps, over all seeds; infinite where half of them or more did not get there"""
+    """steps, over all seeds; infinite if half of them or more did not reach it"""
     reached: int
     seeds: int
 
@@ -75,7 +75,7 @@ class Reached(NamedTuple):
 
 
 def numbers(run: Run) -> Numbers:
-    """Read them off the run's metrics."""
+    """The results of ``run``, from its metrics."""
     table = run.metrics()
     seeds = run.experiment.seeds
     if not table:
@@ -99,7 +99,7 @@ def numbers(run: Run) -> Numbers:
 
 
 def final(curve: Curves) -> Floats:
-    """[S] the newest value of each seed; a torn last row has none."""
+    """[S] the last value of each seed; NaN, as in a partial row, does not count."""
     finite = [row[np.isfinite(row)] for row in curve.values]
     return np.array([row[-1] if row.size else np.nan for row in finite])
 
@@ -110,12 +110,12 @@ def highest(curve: Curves) -> float:
 
 
 def average(curve: Curves) -> Floats:
-    """[S] the mean of each seed's values, which is higher the sooner it learns; before its first value a seed has 0."""
+    """[S] the mean of each seed's values, which is higher the sooner it learns; before the first value it is 0."""
     return np.array([np.nan_to_num(row).mean() if np.isfinite(row).any() else np.nan for row in curve.values])
 
 
 def first(curve: Curves, level: float) -> Floats:
-    """[S] the step at which each seed is first seen at ``level`` or above, or infinity."""
+    """[S] the first logged step at which each seed is at ``level`` or above, or infinity."""
     if not len(curve.steps):
         return np.full(len(curve.seeds), np.inf)
     above = curve.values >= level
@@ -123,7 +123,8 @@ def first(curve: Curves, level: float) -> Floats:
 
 
 def _times(wall: Curves) -> tuple[float, float]:
-    """(seconds in all, steps per second). The median iteration counts: the first after a start holds a compilation."""
+    """(total seconds, steps per second). By the median iteration, since the first after each start includes
+    compilation."""
     clock = np.nanmax(wall.values, axis=0)
     taken, done = np.diff(clock), np.diff(wall.steps) * len(wall.seeds)
     rate = float(np.median(done / np.maximum(taken, 1e-9))) if len(taken) else float("nan")
@@ -147,7 +148,7 @@ def shared(study: Results) -> list[str]:
 
 
 def uneven(study: Results, task: str) -> bool:
-    """Whether the task's runs ended at different steps, by more than the hundredth that whole iterations may make."""
+    """Whether the task's runs ended at different steps, by more than the 1 % that rounding to iterations may cause."""
     ends = [curve.steps[-1:].sum() for (there, _), curve in study.returns.items() if there == task]
     return min(ends) < 0.99 * max(ends)
 
@@ -163,8 +164,8 @@ def scores(study: Results, method: str, measure: Callable[[Curves], Floats] = fi
 
 
 def threshold(study: Results, task: str) -> float | None:
-    """The return to wait for: SOLVED, or 0.9 of the best final return where nobody gets there or returns go beyond 1,
-    or None where all is zero."""
+    """The target return: SOLVED; 0.9 of the best final return if no seed reaches SOLVED or returns exceed 1; None if
+    no final return is positive."""
     curves = [curve for (there, _), curve in study.returns.items() if there == task]
     if SOLVED <= max(map(highest, curves)) <= 1:
         return SOLVED
@@ -173,12 +174,12 @@ def threshold(study: Results, task: str) -> float | None:
 
 
 def spacing(study: Results) -> float:
-    """The most steps between two logged rows."""
+    """The largest number of steps between two logged rows."""
     return max((np.diff(curve.steps, prepend=0.0).max(initial=0.0) for curve in study.returns.values()), default=0.0)
 
 
 def reached(curve: Curves, level: float) -> Reached:
-    """How soon, and by how many seeds."""
+    """How soon ``level`` is reached, and by how many seeds."""
     steps = first(curve, level)
     return Reached(float(np.median(steps)), int(np.isfinite(steps).sum()), len(steps))
 
@@ -193,23 +194,23 @@ def iqm(values: Floats) -> Estimate | None:
 
 
 def improvement(ours: Floats, theirs: Floats) -> Estimate | None:
-    """How probably a seed of ours ends above one of theirs, from scores [K, S] and [K, R]; None without a common
-    task."""
+    """The probability that a seed of ours scores above one of theirs, from scores [K, S] and [K, R]; None without a
+    common task."""
     library, rows = _rliable(), _present(ours) & _present(theirs)
     return _estimate(library, better, _table(ours[rows]), _table(theirs[rows])) if rows.any() else None
 
 
-# The bootstrap is rliable's. The two numbers it resamples are computed here, equal to rliable's own but ten times as
-# fast without scipy's checks and tests of significance, which would take most of a report's time.
+# The bootstrap is rliable's. The two statistics it resamples are computed here: equal to rliable's own, but ten times
+# as fast without scipy's checks and significance tests, which would take most of a report's time.
 
 
 def middle(table: Floats) -> float:
-    """The interquartile mean of a table [S, K]; of fewer than four numbers their mean."""
+    """The interquartile mean of a table [S, K], or the mean of fewer than four numbers."""
     return float(centre(table.reshape(-1, 1))[0])
 
 
 def better(ours: Floats, theirs: Floats) -> float:
-    """The share of pairs of seeds in which ours is higher, a tie counting half, averaged over tasks; from tables [S, K]
+    """The share of seed pairs in which ours is higher, with ties counted half, averaged over tasks; from tables [S, K]
     and [R, K]."""
     higher, tied = ours[:, None] > theirs[None], ours[:, None] == theirs[None]
     return float((higher + 0.5 * tied).mean())
@@ -220,8 +221,8 @@ def _present(values: Floats) -> np.ndarray:
 
 
 def _table(values: Floats) -> Floats:
-    """[K, S] as rliable takes it, [S, K]. Seeds without a score are left out; where tasks then have different numbers
-    of seeds, the first of each are taken."""
+    """[K, S] as rliable takes it, [S, K]. Seeds without a score are left out; if tasks then have different numbers of
+    seeds, the first ones of each are used."""
     rows = [row[np.isfinite(row)] for row in values]
     return np.stack([row[: min(map(len, rows))] for row in rows], axis=1)
 
@@ -231,7 +232,7 @@ def _estimate(library: Any, measure: Callable[..., float], *tables: Floats) -> E
     if min(map(len, tables)) == 1:
         return Estimate(value, np.nan, np.nan, tasks)
     given = {"": tables[0] if len(tables) == 1 else list(tables)}
-    # rliable 1.2 draws from NumPy's global generator, whatever random state it is given.
+    # rliable 1.2 draws from NumPy's global generator and ignores the random state it is given.
     state = np.random.get_state()
     np.random.seed(0)
     try:
@@ -245,7 +246,7 @@ def _estimate(library: Any, measure: Callable[..., float], *tables: Floats) -> E
 def _rliable() -> Any:
     try:
         from rliable import library
-    except Exception as error:  # arch, below it, meets a pandas it does not know with a TypeError
+    except Exception as error:  # its dependency arch raises a TypeError for an unsupported pandas
         what = "Interquartile means over tasks and probabilities of improvement need rliable"
         raise UserError(f"{what}, which cannot be imported here: pip install 'etd[report]'") from error
     return library

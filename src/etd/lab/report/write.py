@@ -1,4 +1,4 @@
-"""One HTML page about some runs that needs nothing else: no network, no folder of pictures beside it."""
+"""One self-contained HTML page about a set of runs: no network, no folder of images."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from etd.training.experiment import Experiment
 FILM = "episode.gif"
 """Where the command line puts a run's film, inside its directory."""
 LISTED = 6
-"""Up to so many seeds are listed one by one; of more, the median and the range are given."""
+"""Up to this many seeds are listed one by one; beyond that, the median and the range are given."""
 FEW = 6
-"""Up to so many runs get a column of the first table, diagnostics and a film; more get a row, and are folded."""
+"""Up to this many runs get a column in the first table, diagnostics and a film; beyond that, a row and a collapsed
+section."""
 
 
 class Judged(NamedTuple):
-    """A claim of the paper beside what the runs say."""
+    """A claim of the paper, what the runs show, and the verdict."""
 
     words: str
     ours: str
@@ -44,8 +45,8 @@ class Judged(NamedTuple):
 def write(
     runs: list[Path], out: Path, claims: Sequence[Judged] = (), failures: Mapping[str, str] | None = None
 ) -> Path:
-    """Write the page on ``runs``, and beside it NAME-curves.png and .svg; a directory ``out`` gets report.html.
-    ``failures`` are errors of trainings that belong to them, by name."""
+    """Write the page about ``runs``, with NAME-curves.png and .svg beside it; a directory ``out`` gets report.html.
+    ``failures`` are the errors of failed runs, by name."""
     if not runs:
         raise UserError("There is no run to report on. Name at least one run directory.")
     opened = [Run.open(path) for path in runs]
@@ -58,19 +59,19 @@ def write(
 
 
 def pictures(out: Path) -> list[Path]:
-    """Where the learning curves beside a page lie."""
+    """The files of the learning curves beside a page."""
     return [out.with_name(f"{out.stem}-curves.{kind}") for kind in ("png", "svg")]
 
 
 def command(run: Run) -> str:
-    """The command line that makes this run: the preset's environment and bonus, and every field that differs. However
-    often it was interrupted, resuming changed nothing."""
+    """The command line that reproduces this run: the preset's environment and bonus, and every field that differs.
+    Interruptions do not matter, since resuming changes nothing."""
     experiment = run.experiment
     bonus, env = bonus_name(experiment.bonus), experiment.env
     named = bonus if isinstance(experiment.bonus, Mixture) or bonus in BONUSES else experiment.bonus
     try:
         preset = presets.choose(Task(env.id, env.custom, normalise=bool(env.family and env.family.normalise)), named)
-    except UserError:  # the paper did not try this pair, or its module is not at hand
+    except UserError:  # there is no preset for this pair, or its module is missing
         preset = Experiment()
     words = ["etd", "train", "--env", env.id, "--bonus", bonus]
     own = {f"env.{name}": value for name, value in settings(env.custom)}
@@ -84,7 +85,7 @@ def command(run: Run) -> str:
 
 
 def _differences(base: Any, value: Any, where: str = "") -> list[tuple[str, Any]]:
-    """(path, value) of every single field in which two experiments, as plain data, differ."""
+    """(path, value) of every leaf field in which two experiments, as plain data, differ."""
     if isinstance(value, dict):
         known = base if isinstance(base, dict) else {}
         return [pair for name in value for pair in _differences(known.get(name), value[name], f"{where}.{name}")]
@@ -128,7 +129,7 @@ def _headline(run: Run, result: Numbers) -> dict[str, str]:
     experiment, device = run.experiment, run.record.get("device", {})
     frozen = ", ".join(map(str, result.frozen))
     planned = experiment.iterations * experiment.steps_per_iteration
-    ends = {}  # those that there are
+    ends = {}  # only what the run has
     if result.final_score is not None:
         ends["final score"] = spread(result.final_score, ".2f")
     elif result.final_success is not None:
@@ -140,7 +141,7 @@ def _headline(run: Run, result: Numbers) -> dict[str, str]:
     return {
         "environment": plot.task(run),
         "bonus": bonus_name(experiment.bonus),
-        "seeds": str(experiment.seeds) + (f" (not finite, frozen: {frozen})" if frozen else ""),
+        "seeds": str(experiment.seeds) + (f" (frozen by a non-finite loss: {frozen})" if frozen else ""),
         "steps per seed": f"{result.steps:,}" + (f" of {planned:,}" if result.steps < planned else ""),
         "final return": spread(result.final_return, ".3f"),
         **ends,
@@ -174,11 +175,11 @@ def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged], failures: M
     return page.document(title, "\n".join(part for part in parts if part), broad=not few)
 
 
-_MEANS = "Means and standard deviations are over seeds, of each seed's last 100 episodes (a score: of all)."
+_MEANS = "Means and standard deviations are over seeds, of each seed's last 100 episodes (scores: of all episodes)."
 
 
 def _columns(names: list[str], headlines: list[dict[str, str]]) -> str:
-    """One column per run, so that a single run fits a phone."""
+    """One column per run, so that a single run fits on a phone."""
     labels = dict.fromkeys(label for line in headlines for label in line)
     rows = [[label, *(line.get(label, "") for line in headlines)] for label in labels]
     return page.table("Results", ["run", *names], rows) + page.note(_MEANS)
@@ -192,13 +193,13 @@ def _rows(names: list[str], headlines: list[dict[str, str]]) -> str:
         [name, title(line["environment"]), *(line.get(label, "") for label in shown)]
         for name, line in zip(names, headlines, strict=True)
     ]
-    clock = "Wall time holds compilation; throughput is of all seeds together and leaves it out."
+    clock = "Wall time includes compilation; throughput is of all seeds together and excludes it."
     table = page.table("Runs", ["method", "task", *shown], rows, "dense")
     return f"<h2>Runs</h2>\n{table}{page.note(f'{_MEANS} {clock}')}"
 
 
 def _unlocked(names: list[str], runs: list[Run]) -> str:
-    """Crafter's score, and how many of all episodes of training unlocked each achievement; nothing without any."""
+    """Crafter's score, and the share of all training episodes that unlocked each achievement; empty without any."""
     tables = [(name, run, run.metrics()) for name, run in zip(names, runs, strict=True)]
     shown = [row for row in tables if "score" in row[2]]
     if not shown:
@@ -211,7 +212,7 @@ def _unlocked(names: list[str], runs: list[Run]) -> str:
         label = "score" if column == "score" else column.removeprefix("unlocked_").replace("_", " ")
         rows.append([label, *(spread(end.tolist(), ".2f" if column == "score" else ".1%") for end in ends)])
     table = page.table("Achievements", ["achievement", *(name for name, *_ in shown)], rows)
-    how = "Shares of all episodes of training that unlocked each; the score is exp(mean ln(1 + 100 share)) - 1."
+    how = "Share of all training episodes that unlocked each; the score is exp(mean ln(1 + 100 share)) - 1."
     return f"<h2>Achievements</h2>\n{table}{page.note(f'{how} Means and standard deviations are over seeds.')}"
 
 
@@ -226,16 +227,16 @@ def _claims(claims: Sequence[Judged]) -> str:
 
 
 def _failures(failures: Mapping[str, str]) -> str:
-    """Trainings that ended with an error: what is below goes as far as they got."""
-    return "<h2>Failed trainings</h2>\n" + "".join(
+    """Runs that ended with an error; the rest of the page shows them as far as they got."""
+    return "<h2>Failed runs</h2>\n" + "".join(
         page.details(name, page.code(words.strip())) for name, words in failures.items()
     )
 
 
 def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
-    """How a run was made, and of few runs what went on inside."""
+    """How a run was made and, if there are few, its diagnostics and film."""
     shown = f"{name} ({plot.task(run)}, {bonus_name(run.experiment.bonus)})"
-    film, caption = run.path / FILM, f"An episode of {shown}, its bonus beside it."
+    film, caption = run.path / FILM, f"An episode of {shown}, with its bonus."
     versions = "".join(
         f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(str(value))}</td></tr>\n'
         for key, value in run.record.get("versions", {}).items()
@@ -247,4 +248,4 @@ def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
         return page.details(shown, made)
     moving = page.picture("gif", film.read_bytes(), caption) if film.is_file() else ""
     panel = page.drawing(plot.draw_panel(run), f"Diagnostics of {shown}.")
-    return f"<section>\n<h2>{escape(name)}</h2>\n{moving}\n{panel}\n<h3>Made by</h3>\n{made}</section>\n"
+    return f"<section>\n<h2>{escape(name)}</h2>\n{moving}\n{panel}\n<h3>How it was made</h3>\n{made}</section>\n"

@@ -1,9 +1,9 @@
-"""Experiments as plain data and back: for files and for the command line's typed overrides; and what can be wrong.
+"""Convert experiments to and from plain data, for files and typed command-line overrides, and validate them.
 
 An experiment is made of parts (an environment, a bonus, PPO, a mix, networks), each a frozen dataclass whose fields
-are its settings. A file holds a part as its fields and, where it is not the one that belongs there by default, its
-``class``: the short name of one of ours, or ``module:Class``. Who may have such a module imported is the business of
-``core.plugins``: the user by naming it, never a file.
+are its settings. A file stores a part as its fields and, unless it is the default, its ``class``: the short name of one
+of ours, or ``module:Class``. ``core.plugins`` decides which modules may be imported: only those the user has named,
+never one that only a file names.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from etd import bonuses
 from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, Bonus, LearnedBonus, Mixture
 from etd.core import plugins
@@ -38,14 +39,15 @@ PARTS: dict[type, dict[str, type]] = {
     Trunk: {"trunk": Trunk},
     Cell: dict(CELLS),
 }
-"""What a part may be, and ours of that kind by their short names. A single one is the default and goes unnamed."""
+"""The kinds of parts, each with our classes by short name. If there is only one class, it is the default and files
+omit its name."""
 
 
 # Names -----------------------------------------------------------------------------------------------------------
 
 
 def bonus_name(bonus: Any) -> str:
-    """The short name of one of ours, module:Class of another, or the expression of such names that makes a mixture."""
+    """The short name of one of ours, ``module:Class`` of any other, or an expression of such names for a mixture."""
     if not isinstance(bonus, Mixture):
         return _class_name(bonus)
     weights = ["" if term.weight == 1 else f"{term.weight:g}*" for term in bonus.terms]
@@ -65,7 +67,7 @@ def _class_name(part: Any) -> str:
 
 
 def settings(part: Any) -> list[tuple[str, Any]]:
-    """The fields of a part that are not at their defaults, whether its class is at hand or not."""
+    """The fields of a part that differ from their defaults, whether or not its class can be imported."""
     if isinstance(part, Unavailable):
         return list(part.fields)
     if isinstance(part, Factory):
@@ -75,7 +77,7 @@ def settings(part: Any) -> list[tuple[str, Any]]:
 
 
 def _default(part: Any) -> bool:
-    """Whether a part's class goes without saying."""
+    """Whether a part's class is the default, which files omit."""
     return any(list(ours.values()) == [type(part)] for ours in PARTS.values())
 
 
@@ -83,8 +85,8 @@ def _default(part: Any) -> bool:
 
 
 def to_dict(value: Any) -> Any:
-    """Nested dictionaries of numbers, text and booleans. What cannot be written is put into words; ``unwritable``
-    finds it."""
+    """Nested dictionaries of numbers, strings and booleans. A value that cannot be stored becomes its repr;
+    ``unwritable`` lists those."""
     if isinstance(value, tuple | list):
         return [to_dict(part) for part in value]
     if isinstance(value, Unavailable):
@@ -104,12 +106,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def unwritable(experiment: Experiment) -> list[str]:
-    """Everything in an experiment that no file can bring back, in words; empty if all of it can be written down."""
+    """A phrase for each thing in an experiment that cannot be restored from a file; empty if all of it can."""
     return [words for path, value in _walk(experiment, "") if (words := _why_unwritable(path, value))]
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every part and every single value, with its path."""
+    """Every part and every leaf value, with its path."""
     yield path, value
     if isinstance(value, Factory):
         for name, option in value.options:
@@ -127,15 +129,15 @@ def _why_unwritable(path: str, value: Any) -> str:
     if isinstance(value, Factory) or (is_dataclass(value) and not isinstance(value, type)):
         kind = value.make if isinstance(value, Factory) else type(value)
         if plugins.name_of(kind) is None:
-            return f"{path} is {plugins.label(kind)}, which is not in a module that can be imported"
+            return f"{path} is {plugins.label(kind)}, which is not in an importable module"
         return ""
     if isinstance(value, tuple | list | np.generic) or _is_plain(value):
         return ""
-    return f"{path} is of the type {type(value).__name__}, which run.json cannot hold"
+    return f"{path} is a {type(value).__name__}, which run.json cannot store"
 
 
 def sources(experiment: Experiment) -> dict[str, dict[str, str]]:
-    """The modules outside etd that an experiment's parts come from, with their package and version where known."""
+    """The modules outside etd that an experiment's parts come from, with package and version where known."""
     found = {}
     for _, value in _walk(experiment, ""):
         kind = value.make if isinstance(value, Factory) else type(value)
@@ -150,13 +152,13 @@ def sources(experiment: Experiment) -> dict[str, dict[str, str]]:
 
 
 def from_dict(data: Any) -> Experiment:
-    """The experiment that ``to_dict`` was given; unknown or ill-typed fields are refused by name. A part whose class
-    is not at hand, or may not be imported, is ``Unavailable``."""
+    """The inverse of ``to_dict``; an unknown or ill-typed field is a UserError that names it. A part whose class is
+    missing, or may not be imported, becomes ``Unavailable``."""
     return _build(Experiment, data, "")
 
 
 def unavailable(experiment: Experiment) -> list[Unavailable]:
-    """The parts that keep a run from being trained or played."""
+    """The parts whose class is missing, so that the run cannot be trained or played."""
     return [value for _, value in _walk(experiment, "") if isinstance(value, Unavailable)]
 
 
@@ -167,13 +169,14 @@ def _build(slot: type, data: Any, where: str) -> Any:
     ours = PARTS.get(slot, {slot.__name__: slot})
     name = data.pop("class", next(iter(ours)) if len(ours) == 1 else None)
     if not isinstance(name, str):
-        raise UserError(f"{where}class should name a {slot.__name__}, not be {name!r}.")
+        raise UserError(f"{where}class should be the name of a {slot.__name__}, not {name!r}.")
     try:
         kind = find_class(slot, name, plugins.recall)
     except UserError as error:
         if not plugins.is_name(name):
             raise
-        return Unavailable(name, tuple((key, _frozen(value)) for key, value in data.items()), str(error))
+        missing = Unavailable(name, tuple((key, _frozen(value)) for key, value in data.items()), str(error))
+        return Task(name, missing) if slot is Task else missing
     return _construct(kind, data, where)
 
 
@@ -188,11 +191,11 @@ def _construct(kind: type, data: dict[str, Any], where: str) -> Any:
             values[name] = _custom(value, f"{where}{name}.")
         else:
             values[name] = _value(hints.get(name, Any), value, f"{where}{name}")
-    return kind(**values)
+    return plugins.construct(kind, values)
 
 
 def _custom(data: Any, where: str) -> Any:
-    """An environment of the user's own."""
+    """The user's own environment."""
     if data is None:
         return None
     if not isinstance(data, dict) or not isinstance(data.get("class"), str):
@@ -207,7 +210,7 @@ def _custom(data: Any, where: str) -> Any:
     if custom.is_gymnasium(kind) or inspect.isroutine(kind):
         return Factory(kind, options)
     if not custom.may_be_built(kind):
-        raise UserError(f"{name} is not an environment: neither a dataclass with reset and step nor Gymnasium's.")
+        raise UserError(f"{name} is not an environment: neither a dataclass with reset and step nor a Gymnasium one.")
     return _construct(kind, data, where)
 
 
@@ -225,12 +228,12 @@ def _value(hint: Any, value: Any, path: str) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples, so that what holds them can be hashed."""
+    """Lists as tuples, so that the part that holds them is hashable."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _hints(kind: Any) -> dict[str, Any]:
-    """A class's annotations. One that cannot be resolved, as an import for type checkers alone, says nothing."""
+    """A class's annotations; empty if one cannot be resolved, such as an import under TYPE_CHECKING."""
     try:
         return get_type_hints(kind)
     except Exception:
@@ -238,13 +241,13 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _part_hint(hint: Any) -> type | None:
-    """The dataclass that a field holds, if it holds one, be it optional."""
+    """The dataclass that a field holds, optionally or always; None if it holds none."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return next((one for one in options if isinstance(one, type) and is_dataclass(one)), None)
 
 
 def find_class(slot: type, name: str, load: Callable[[str], Any] = plugins.load) -> type:
-    """The class of a part by name: one of ours, one that an installed package offers, or module:Class."""
+    """The class of a part by name: one of ours, one from an installed package, or ``module:Class``."""
     return plugins.find(slot, PARTS.get(slot, {slot.__name__: slot}), name, load)
 
 
@@ -265,7 +268,7 @@ def split(assignment: str) -> tuple[str, str]:
 
 
 def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
-    """Set the field at ``path``; text is read as its type asks."""
+    """Set the field at ``path``; a string is parsed to the field's type."""
     return _assign(experiment, path.split("."), value, path)
 
 
@@ -273,7 +276,7 @@ def _assign(target: Any, path: list[str], value: Any, whole: str) -> Any:
     head, *rest = path
     if isinstance(target, tuple):
         if not (head.isdigit() and int(head) < len(target) and rest):
-            raise UserError(f"{whole!r}: number one of the {len(target)} parts and a field, as in terms.0.weight=2.")
+            raise UserError(f"{whole!r}: give the index of one of {len(target)} parts and a field: terms.0.weight=2.")
         k = int(head)
         return (*target[:k], _assign(target[k], rest, value, whole), *target[k + 1 :])
     if isinstance(target, Factory):
@@ -296,6 +299,8 @@ def _assigned(hint: Any, old: Any, value: Any, whole: str) -> Any:
     slot = _part_hint(hint)
     if slot is Task:
         return replace(Task.of(value), **_looks(old))
+    if slot is Bonus and isinstance(value, str) and value not in BONUSES:
+        return bonuses.make(value)
     if slot is not None and slot in PARTS:
         return plugins.instance(slot, PARTS[slot], value, old)
     if slot is not None and is_dataclass(old):
@@ -307,12 +312,12 @@ def _assigned(hint: Any, old: Any, value: Any, whole: str) -> Any:
 
 
 def _looks(task: Task) -> dict[str, Any]:
-    """How an environment is seen, whichever it is."""
+    """Settings of the observations, which stay when the environment is replaced."""
     return {"noise": task.noise}
 
 
 def _assign_option(factory: Factory, name: str, rest: list[str], value: Any, whole: str) -> Factory:
-    """Set an argument that a Gymnasium environment is made with; its type is its annotation's or its default's."""
+    """Set an argument of a Gymnasium environment, typed by its annotation or its default."""
     if rest:
         raise UserError(f"{whole!r} goes too deep: {whole.rsplit('.', len(rest))[0]!r} is a single value.")
     known = factory.parameters()
@@ -340,7 +345,7 @@ def _parse(text: str) -> Any:
 
 
 def _typed(hint: Any, value: Any, where: str) -> Any:
-    """``value`` as ``hint`` says, or a sentence."""
+    """``value`` converted to the type ``hint``, or a UserError."""
     origin = get_origin(hint)
     if origin is Literal:
         if value not in get_args(hint):
@@ -360,22 +365,22 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if hint not in _NAMES:  # a type of the user's own, whose meaning only their class knows
+    if hint not in _NAMES:  # a user-defined type, which only their class understands
         return _frozen(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
         raise UserError(f"{where} takes {_NAMES[hint]}, not {value!r}.")
     return value
 
 
-_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 
 
 # Checks ----------------------------------------------------------------------------------------------------------
 
 
 def check(experiment: Experiment) -> Experiment:
-    """Refuse values out of range or that do not fit together; make the environment once, so that a wrong id is said
-    now."""
+    """Raise a UserError for values out of range or that do not fit together. Makes the environment once, to catch a
+    wrong id early."""
     for one in unavailable(experiment):
         raise UserError(one.why)
     _check_ranges(experiment, "")
@@ -385,7 +390,7 @@ def check(experiment: Experiment) -> Experiment:
     spec = experiment.env.spec
     reason = experiment.bonus.refusal(spec)
     if reason:
-        raise UserError(f"{bonus_name(experiment.bonus)} cannot serve {spec.name}: {reason}")
+        raise UserError(f"{bonus_name(experiment.bonus)} cannot be used with {spec.name}: {reason}")
     batch = experiment.steps_per_iteration
     for where, part in [("ppo", experiment.ppo), *_bonuses(experiment.bonus, "bonus")]:
         if not isinstance(part, PPO | LearnedBonus):
@@ -405,15 +410,15 @@ def check(experiment: Experiment) -> Experiment:
 
 
 def _check_hash(experiment: Experiment) -> None:
-    """Compiled functions are found by their experiment."""
+    """Compiled functions are cached by experiment, so every value must be hashable."""
     for path, value in _walk(experiment, ""):
         if not is_dataclass(value) and not isinstance(value, tuple):
             try:
                 hash(value)
             except TypeError as error:
                 raise UserError(
-                    f"{path} is a {type(value).__name__}, which cannot be hashed; a field of a part holds numbers, "
-                    "text, tuples or frozen dataclasses."
+                    f"{path} is a {type(value).__name__}, which cannot be hashed; use numbers, strings, tuples or "
+                    "frozen dataclasses."
                 ) from error
 
 

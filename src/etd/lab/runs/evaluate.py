@@ -1,4 +1,4 @@
-"""How well trained policies do, over many fresh episodes."""
+"""Evaluate trained policies over many fresh episodes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SCORES = ("success", "return", "length")
 
 
 def evaluate(path: str | Path, episodes: int = 100, greedy: bool = False) -> dict[str, Any]:
-    """Play ``episodes`` fresh levels with every seed's policy: success rate where an episode can be one, mean return
-    and mean length; with achievements, how often each was unlocked, and Crafter's score.
+    """Play ``episodes`` fresh episodes with every seed's policy. Returns the success rate (if the environment defines
+    success), mean return and mean length; with achievements, also how often each was unlocked, and Crafter's score.
 
     >>> import etd
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
@@ -53,8 +53,8 @@ def evaluate(path: str | Path, episodes: int = 100, greedy: bool = False) -> dic
 
 
 def table(scores: dict[str, Any], console: Console | None = None) -> None:
-    """Print what ``evaluate`` returned."""
-    how = "likeliest actions" if scores["greedy"] else "sampled actions"
+    """Print the result of ``evaluate``."""
+    how = "greedy actions" if scores["greedy"] else "sampled actions"
     title = f"{scores['env']}, {scores['episodes']} fresh episodes per seed, {how}"
     shown = [name for name in (*SCORES, "score") if name in scores["overall"]]
     grid = Table("seed", *shown)
@@ -77,7 +77,7 @@ def _cells(row: dict[str, Any], shown: list[str]) -> list[str]:
 
 
 def _unlocked(scores: dict[str, Any]) -> Table:
-    """The achievements, the most frequent first."""
+    """The achievements, most frequent first."""
     grid = Table("achievement", "unlocked in")
     grid.columns[1].justify = "right"
     for name, rate in sorted(scores["overall"]["unlocked"].items(), key=lambda pair: -pair[1]):

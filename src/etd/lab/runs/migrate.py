@@ -1,11 +1,11 @@
-"""Runs written by older versions, read under today's names. Format 1 is that of etd 0.1."""
+"""Read runs written by older versions under today's names. Format 1 is etd 0.1's."""
 
 from __future__ import annotations
 
 from typing import Any
 
 FORMAT = 2
-"""Of the records written today."""
+"""The format of records written today."""
 
 _FIELDS = {"ppo": {"trace": "gae_lambda", "value": "value_coef", "entropy": "entropy_coef"}}
 _TOP = {"rollout": "rollout_steps"}
@@ -16,11 +16,11 @@ _ARRAYS = (
     ("/forward_out/", "/foretold/"),
     ("/forward_hidden/", "/ahead/"),
 )
-"""Parts of an array's name: today's, and that of format 1. "learner/" is replaced at the start of a name only."""
+"""Parts of array names: today's, then format 1's. "learner/" is replaced only at the start of a name."""
 
 
 def upgrade(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of any earlier format as one of today's; what it does not understand it leaves for others to refuse."""
+    """Convert a record of any earlier format to today's; what it does not recognise is left for later checks."""
     if record.get("format") != 1 or not isinstance(record.get("experiment"), dict):
         return record
     experiment = _renamed(record["experiment"], _TOP)
@@ -32,7 +32,7 @@ def upgrade(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _classes(value: Any) -> Any:
-    """A bonus, and the parts of a mixture, carried their name as "name"."""
+    """Format 1 stored the class of a bonus, and of the parts of a mixture, as "name"."""
     if isinstance(value, list):
         return [_classes(part) for part in value]
     if not isinstance(value, dict):
@@ -45,7 +45,7 @@ def _renamed(fields: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 def older_name(name: str) -> str:
-    """What format 1 called this array of a checkpoint."""
+    """The name that format 1 used for this checkpoint array."""
     for new, old in _ARRAYS:
         if new == "learner/":
             name = old + name.removeprefix(new) if name.startswith(new) else name

@@ -1,4 +1,4 @@
-"""What a user sees while training runs."""
+"""The progress display during training."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rich.progress import Progress as Bar
 from etd.training.experiment import Experiment
 
 QUIET_EVERY = 10.0
-"""Seconds between lines where the output is not a terminal."""
+"""Seconds between lines when the output is not a terminal."""
 
 
 class Progress:
-    """A live bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+    """A live bar on a terminal, an occasional line elsewhere, nothing when quiet."""
 
     def __init__(self, experiment: Experiment, quiet: bool = False, spent: float = 0.0):
         self.experiment = experiment
@@ -39,15 +39,15 @@ class Progress:
         self.bar.stop()
 
     def elapsed(self) -> float:
-        """Seconds of training so far, compilation included, on top of those spent before a resumption."""
+        """Seconds of training so far, including compilation and the time before a resume."""
         return self.spent + time.monotonic() - self.began
 
     def say(self, text: str) -> None:
-        """A sentence above the bar."""
-        self.bar.console.print(text, markup=False)  # it may hold an environment's own words
+        """Print a sentence above the bar."""
+        self.bar.console.print(text, markup=False)  # the text may come from the user's environment
 
     def compiling(self) -> None:
-        """Say that nothing will move for a while, and why."""
+        """Announce the compilation, during which nothing moves."""
         e = self.experiment
         total = e.iterations * e.steps_per_iteration
         self.task = self.bar.add_task("compiling (half a minute, once per experiment)", total=total)
@@ -79,7 +79,7 @@ class Progress:
 
 
 class Chunks:
-    """The same for work in equal chunks: entered, it is a function to call with a word after each of them."""
+    """The same for work in equal chunks: as a context manager, it yields a function to call after each chunk."""
 
     def __init__(self, console: Console, total: int):
         columns = [BarColumn(24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
@@ -95,7 +95,7 @@ class Chunks:
         self.bar.stop()
 
     def tell(self, name: str) -> None:
-        """One more chunk is done."""
+        """Count one more chunk as done and show ``name``."""
         self.done += 1
         self.bar.update(self.task, completed=self.done, description=name)
         if not self.console.is_terminal and time.monotonic() - self.spoke > QUIET_EVERY:

@@ -1,4 +1,4 @@
-"""The host's side of training: drive the compiled iteration, show progress, log, save, stop cleanly."""
+"""The host side of training: drive the compiled iteration, show progress, log, checkpoint, stop cleanly."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ def train(
     """Train and return the finished Run.
 
     ``env`` is an id, ``module:Class``, a DeviceEnv, a Gymnasium class or a function that makes one; ``bonus`` a name,
-    an expression such as "etd + 0.5*rnd", a Bonus or its class; ``ppo`` and ``mix`` an object or a class. What is
-    passed is what is trained: an object as it is, a name or a class with the paper's settings for this environment and
-    bonus. Or pass a whole ``experiment``. ``fields`` override its fields by path: ``{"ppo.entropy_coef": 1e-2}``; those
-    without a dot may be keywords (``steps=200_000``).
+    an expression such as "etd + 0.5*rnd", a Bonus or its class; ``ppo`` and ``mix`` an object or a class. An object is
+    used as is; a name or a class gets the paper's settings for this environment and bonus. Alternatively, pass a whole
+    ``experiment``. ``fields`` override its fields by path: ``{"ppo.entropy_coef": 1e-2}``; those without a dot may also
+    be keywords (``steps=200_000``).
 
-    ``until`` stops early once every seed's mean return over 100 episodes reaches it, ``deadline`` at that time on
-    ``time.time()``'s clock; both leave a checkpoint. ``sinks`` are further places for the metrics: "tensorboard",
-    "wandb".
+    ``until`` stops early once every seed's mean return over 100 episodes reaches it, ``deadline`` once ``time.time()``
+    does; both save a checkpoint. ``sinks`` are extra outputs for the metrics: "tensorboard", "wandb".
 
     >>> import etd
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
@@ -92,10 +91,10 @@ def resume(
     sinks: tuple[str, ...] = (),
     quiet: bool = False,
 ) -> Run:
-    """Continue a run from its newest sound checkpoint, as if it had never stopped: bit for bit with the program that it
-    was trained by, see ``_compiled``.
+    """Continue a run from its newest intact checkpoint as if it had never stopped: bit for bit if the compiled program
+    is the same, see ``_compiled``.
 
-    ``steps`` sets a new end, also for a run that had reached its own.
+    ``steps`` sets a new total number of steps, even for a finished run.
 
     >>> import etd
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
@@ -109,7 +108,7 @@ def resume(
     with claim(run.path):
         if steps is not None:
             run.extend(check(replace(run.experiment, steps=steps)))
-        if not run.checkpoints():  # ended before its first: its beginning is as good
+        if not run.checkpoints():  # stopped before its first checkpoint: start over
             run.rewind(0)
             return _advance(run, None, 0, [], _End(until, deadline), sinks, quiet)
         state, iteration, complaints = run.load(backend.shapes(run.experiment))
@@ -118,13 +117,13 @@ def resume(
 
 
 def refuse_copy(run: Run) -> None:
-    """Nothing can go on from a kept copy."""
+    """A kept copy cannot be resumed."""
     if run.kept:
-        raise UserError(f"{run.path} is a kept copy: it has no checkpoint to go on from. Choose another --out.")
+        raise UserError(f"{run.path} is a kept copy without checkpoints and cannot be resumed. Choose another --out.")
 
 
 def load(path: str | Path) -> tuple[Run, TrainState]:
-    """A run and its newest sound state, a TrainState with leaves [S, ...].
+    """A run and its newest intact state, a TrainState with leaves [S, ...].
 
     >>> import etd
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
@@ -138,7 +137,7 @@ def load(path: str | Path) -> tuple[Run, TrainState]:
 
 
 def _free_name(experiment: Experiment) -> Path:
-    """runs/ENV-BONUS, with a number behind it if taken."""
+    """runs/ENV-BONUS, with a number appended if taken."""
     stem = Path("runs") / safe_name(f"{title(experiment.env.id)}-{bonus_name(experiment.bonus)}")
     path, number = stem, 1
     while path.exists():
@@ -148,13 +147,13 @@ def _free_name(experiment: Experiment) -> Path:
 
 
 def safe_name(text: str) -> str:
-    """A name for a file or folder on every system."""
+    """A file or folder name that is valid on every system."""
     return re.sub(r"[^\w.+=-]+", "-", text.replace(" ", "").replace("*", "x")).strip("-.") or "run"
 
 
 @dataclass(frozen=True)
 class _End:
-    """What ends a run before its last step."""
+    """When to end a run before its last step."""
 
     until: float | None
     deadline: float | None
@@ -166,7 +165,7 @@ class _End:
 
 @dataclass
 class _Watch:
-    """Facts that outlive an iteration."""
+    """What is remembered between iterations."""
 
     frozen: set[int] = field(default_factory=set)
     best: float = float("nan")
@@ -181,7 +180,7 @@ def _advance(
     sinks: tuple[str, ...],
     quiet: bool,
 ) -> Run:
-    """From the ``loaded`` state of an iteration, or from the start."""
+    """Train from the ``loaded`` state of an iteration, or from scratch."""
     experiment, first = run.experiment, iteration
     watch, saved = _Watch(), time.monotonic()
     spent = float(np.max(run.metrics().get("wall", [0.0])))
@@ -201,19 +200,19 @@ def _advance(
         while iteration < experiment.iterations and not stop and not end.reached(watch.best):
             try:
                 state, metrics = agents.advance(state)
-            except UserError:  # the state is whole
+            except UserError:  # the state is still valid
                 if pending:
                     record(*pending)
                 if iteration > first:
                     _save(run, state, iteration)
                 raise
             iteration += 1
-            # The device works on this iteration while the host writes down the last one.
+            # The device runs this iteration while the host logs the previous one.
             if pending:
                 record(*pending)
             pending = (iteration, metrics)
             if time.monotonic() - saved > SAVE_EVERY:
-                # First its row: killed after the checkpoint, the run would go on without it.
+                # Log its row first: a run killed right after the checkpoint would resume without it.
                 record(*pending)
                 pending = None
                 _save(run, state, iteration)
@@ -229,12 +228,12 @@ def _advance(
 
 @contextmanager
 def _compiled(folder: Path) -> Iterator[None]:
-    """Programs compiled in here are kept in ``folder``, but where JAX was told of another place. A resumed run begins
-    without compiling, and on a GPU, where XLA picks kernels by timing them, with the program that it had before."""
+    """Cache programs compiled in this context in ``folder``, unless a cache directory is already configured. A resumed
+    run then starts without compiling and, on a GPU, where XLA picks kernels by timing them, with the same program."""
     settings = {
         "jax_compilation_cache_dir": str(folder),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_enable_xla_caches": "none",  # else the folder's name would be part of a program's
+        "jax_persistent_cache_enable_xla_caches": "none",  # otherwise the cache key includes the folder's name
     }
     before = {name: getattr(jax.config, name) for name in settings}
     if before["jax_compilation_cache_dir"]:
@@ -250,7 +249,7 @@ def _compiled(folder: Path) -> Iterator[None]:
 def _configure(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         jax.config.update(name, value)
-    reset_cache()  # it looks at the folder but once
+    reset_cache()  # JAX reads the folder's name only once
 
 
 def _record(
@@ -272,20 +271,20 @@ def _record(
         if not host["alive"][index] and seed not in watch.frozen:
             watch.frozen.add(seed)
             progress.say(
-                f"Seed {seed} met a loss that is not finite at step {values['step']:,}: it stands still from its last "
-                "good state, the others go on. Try a lower learning rate or max_grad_norm."
+                f"Seed {seed} hit a non-finite loss at step {values['step']:,}: it is frozen at its last good state, "
+                "the others continue. Try a lower learning rate or max_grad_norm."
             )
     with _disk(run):
         run.log(rows)
     for outlet in outlets:
         outlet.log(rows)
-    if np.min(host["episodes"]) >= run.experiment.num_envs:  # the first to end are those that succeeded
+    if np.min(host["episodes"]) >= run.experiment.num_envs:  # the first to end are the successful ones
         watch.best = float(np.min(host["return"]))
     progress.update(host)
 
 
 def _number(value: Any) -> float:
-    """A whole number as it is, a real one to float32's seven digits."""
+    """An integer as is, a float to float32's seven digits."""
     number = value.item()
     return float(f"{number:.7g}") if isinstance(number, float) else int(number)
 
@@ -297,21 +296,21 @@ def _save(run: Run, state: TrainState, iteration: int) -> None:
 
 @contextmanager
 def _disk(run: Run) -> Iterator[None]:
-    """A full disk is the user's to put right; the last checkpoint stays whole."""
+    """Report a full disk as a UserError; the last checkpoint stays intact."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise UserError(
-            f"The disk is full: {run.path} could not be written. Its last checkpoint is whole; free some space, then "
-            f"`etd resume {run.path}`."
+            f"The disk is full: {run.path} could not be written. Its last checkpoint is intact; free some space, then "
+            f"run `etd resume {run.path}`."
         ) from error
 
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """A list that fills when the user or the system asks to stop. A second Ctrl-C interrupts at once."""
+    """A list that is no longer empty once the user or the system asks to stop. A second Ctrl-C interrupts at once."""
     caught: list[int] = []
 
     def ask(number: int, _: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where metrics go besides the run's CSV: TensorBoard and Weights & Biases, if asked for and installed."""
+"""Outputs for metrics besides the run's CSV: TensorBoard and Weights & Biases, if requested and installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etd.lab.runs.store import Run
 
 
 class Sink(Protocol):
-    """Takes the rows of one iteration, one per seed."""
+    """Receives the rows of one iteration, one per seed."""
 
     def log(self, rows: list[dict[str, float]]) -> None: ...
 
@@ -23,7 +23,7 @@ class Sink(Protocol):
 
 
 def extra(module: str, name: str) -> Any:
-    """Import an optional package, or say which extra brings it."""
+    """Import an optional package, or raise a UserError naming the extra that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -31,12 +31,12 @@ def extra(module: str, name: str) -> Any:
 
 
 class TensorBoard:
-    """One event file per seed, and another after each resumption, under RUN/tensorboard."""
+    """One event file per seed, and another after each resume, under RUN/tensorboard."""
 
     def __init__(self, run: Run):
         writer = extra("tensorboardX", "tensorboard").SummaryWriter
         seeds = range(run.experiment.seed, run.experiment.seed + run.experiment.seeds)
-        unique = f".{time.time_ns()}"  # by itself a file is named by the second, and replaces its like
+        unique = f".{time.time_ns()}"  # by default files are named by the second, and may collide
         folder = run.path / "tensorboard"
         self.writers = {seed: writer(str(folder / f"seed{seed}"), filename_suffix=unique) for seed in seeds}
 
@@ -52,11 +52,11 @@ class TensorBoard:
 
 
 class WandB:
-    """One W&B run, gone on with when ours is resumed; the columns of each seed carry its number."""
+    """One W&B run, continued when ours is resumed; the columns of each seed carry its number."""
 
     def __init__(self, run: Run):
         wandb, identity = extra("wandb", "wandb"), run.path / "wandb" / "id"
-        if not (identity.exists() and run.metrics_file.exists()):  # a run begun anew is another one
+        if not (identity.exists() and run.metrics_file.exists()):  # a run started over gets a new id
             identity.parent.mkdir(exist_ok=True)
             identity.write_text(uuid4().hex)
         self.run = wandb.init(

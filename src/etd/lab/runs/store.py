@@ -1,14 +1,14 @@
-"""A run is a directory; only this file reads or writes one.
+"""A run is a directory; only this module reads or writes it.
 
     run.json            the resolved experiment, the versions and the device
     metrics.csv         one row per iteration and seed
     checkpoints/N.npz   the whole training state after N iterations, the newest few
-    compiled/           what XLA made of the experiment, by JAX
+    compiled/           the compiled programs, cached by JAX
 
-A checkpoint is one NumPy archive. It appears under its name by an atomic rename after it was written and flushed, so
-a process killed at any moment leaves whole checkpoints only; the archive's checksum of each array finds later damage,
-and the newest sound one is used. Arrays are read without pickle. (Orbax was the alternative: for a state of a few
-megabytes on one host its many files and threads buy nothing, and it does not check what it reads.)
+A checkpoint is one NumPy archive. It is written and flushed under a temporary name, then renamed atomically, so a
+process killed at any moment leaves only complete checkpoints. The archive's checksum of each array detects later
+damage, and the newest intact checkpoint is used. Arrays are read without pickle. (Orbax was the alternative: for a
+state of a few megabytes on one host its many files and threads buy nothing, and it does not verify what it reads.)
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from etd.lab.runs.migrate import FORMAT, older_name, upgrade
 from etd.training.experiment import Experiment
 
 KEPT = 2
-"""How many checkpoints stay; more than one, so that damage to the newest is not the end."""
+"""How many checkpoints to keep; more than one, in case the newest is damaged."""
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError)
 
 
 @contextmanager
 def claim(path: Path) -> Iterator[None]:
-    """Hold a run's directory, made where there is none, while it is written to: who else comes is refused. The system
-    lets go of it when the process ends, however it does."""
+    """Lock a run's directory, created if missing, while it is written to; any other process is refused. The system
+    releases the lock when the process ends, however it ends."""
     _make(path)
     if os.name != "posix":
         yield
@@ -71,15 +71,15 @@ def _make(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{path} cannot be made: a file is in its way. Choose another --out.") from error
+        raise UserError(f"{path} cannot be created: a file is in the way. Choose another --out.") from error
 
 
 _live: dict[Path, Experiment] = {}
-"""Experiments of runs begun by this process that no file could bring back."""
+"""Experiments of runs started by this process that cannot be restored from a file."""
 
 
 class Run:
-    """An existing run directory: what was trained (``experiment``), how it went (``metrics()``), and its states.
+    """An existing run directory: what was trained (``experiment``), how it went (``metrics()``), and its checkpoints.
 
     >>> import etd
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
@@ -93,12 +93,12 @@ class Run:
         self.record = record
         self.experiment: Experiment = experiment or _live.get(path.resolve()) or from_dict(record.get("experiment"))
         self.stopped = False
-        """Ctrl-C or SIGTERM ended the training that gave this object"""
+        """whether Ctrl-C or SIGTERM ended the training that returned this object"""
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, overwrite: bool = False) -> Run:
-        """A fresh directory. An existing run is refused, unless it may be overwritten; what a process killed before it
-        wrote the record has left is none."""
+        """A fresh directory. An existing run is refused unless ``overwrite``; what a process leaves behind that was
+        killed before it wrote run.json does not count as one."""
         record = {"format": FORMAT, "experiment": to_dict(experiment), "sources": sources(experiment)}
         if lost := unwritable(experiment):
             record["unwritable"] = lost
@@ -120,17 +120,17 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
-        """The run at ``path``, or a sentence on why there is none."""
+        """The run at ``path``, or a UserError that says why there is none."""
         path = Path(path)
         file = path / "run.json"
         if not file.is_file():
-            reason = "does not exist" if not path.exists() else "holds no run.json"
-            raise UserError(f"{path} is not a run: it {reason}. Runs are made by `etd train`.")
+            reason = "does not exist" if not path.exists() else "contains no run.json"
+            raise UserError(f"{path} is not a run: it {reason}. Runs are created by `etd train`.")
         try:
             record = json.loads(file.read_text())
             version = int(record["format"])
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{file} cannot be read ({error}). The run's experiment is lost; start it anew.") from error
+            raise UserError(f"{file} cannot be read ({error}). Its experiment is lost; start a new run.") from error
         if version > FORMAT:
             raise UserError(
                 f"{path} was written by a newer etd ({record.get('versions', {}).get('etd', '?')}); this is "
@@ -139,19 +139,19 @@ class Run:
         return cls(path, upgrade(record))
 
     def require(self) -> Experiment:
-        """The experiment with every part at hand, or a sentence on what is missing."""
+        """The experiment, or a UserError if the class of a part is missing."""
         missing = unavailable(self.experiment)
         if missing and (lost := self.record.get("unwritable")):
             raise UserError(
-                f"{self.path} can be resumed, evaluated or filmed only by the process that began it: {lost[0]}. Define "
-                "it in a module of its own, and a new run can be opened anywhere."
+                f"{self.path} can be resumed, evaluated or filmed only by the process that started it: {lost[0]}. "
+                "Define it in an importable module, and new runs can be opened anywhere."
             )
         for one in missing:
             raise UserError(one.why)
         return self.experiment
 
     def extend(self, experiment: Experiment) -> None:
-        """Give the run a new end: all but the experiment's steps stays."""
+        """Replace the experiment by one that differs only in its steps."""
         self.experiment = experiment
         self.record["experiment"] = to_dict(experiment)
         self._write_record()
@@ -161,7 +161,7 @@ class Run:
 
     @property
     def programs(self) -> Path:
-        """The folder that JAX keeps compiled programs in."""
+        """The folder in which JAX caches compiled programs."""
         return self.path / "compiled"
 
     # Metrics -----------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ class Run:
         return self.path / "metrics.csv"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """The columns' names and the rows of the CSV. What a killed process or a full disk left of a row is dropped;
-        without a header there are none."""
+        """Column names and rows of the CSV. A row cut short by a killed process or a full disk is dropped; without a
+        header both are empty."""
         if not self.metrics_file.exists():
             return [], []
         text = self.metrics_file.read_text()
@@ -181,7 +181,7 @@ class Run:
         return (header, [row for row in rows if len(row) == len(header)]) if "iteration" in header else ([], [])
 
     def log(self, rows: list[dict[str, float]]) -> None:
-        """Append rows, one per seed. The first rows decide the columns, also of a run that another version resumes."""
+        """Append rows, one per seed. The first rows fix the columns, even if another version resumes the run."""
         fresh = not self.metrics_file.exists()
         with self.metrics_file.open("a+", newline="") as file:
             file.seek(0)
@@ -192,7 +192,7 @@ class Run:
             writer.writerows(rows)
 
     def rewind(self, iteration: int) -> None:
-        """Forget logged rows after ``iteration``: a resumed run writes them again, and the header if none is left."""
+        """Drop rows logged after ``iteration``, which the resumed run writes again; if none remain, drop the file."""
         header, rows = self._table()
         kept = [row for row in rows if int(row[header.index("iteration")]) <= iteration]
         if kept:
@@ -207,9 +207,9 @@ class Run:
         return {name: np.array([float(row[k] or "nan") for row in rows]) for k, name in columns}
 
     def keep(self, folder: Path, points: int = 50) -> Run:
-        """A copy for a repository: the record, and the metrics of about ``points`` iterations, the last among them."""
+        """A small copy for a repository: the record, and metrics of about ``points`` iterations, including the last."""
         if folder.resolve() == self.path.resolve():
-            raise UserError(f"{folder} is the run itself, which a copy would thin. Choose another folder for copies.")
+            raise UserError(f"{folder} is the run itself, which a copy would overwrite. Choose another folder.")
         header, rows = self._table()
         numbers = [int(row[header.index("iteration")]) for row in rows]
         chosen = {round(max(numbers, default=0) * (k + 1) / points) for k in range(points)}
@@ -222,7 +222,7 @@ class Run:
 
     @property
     def kept(self) -> bool:
-        """Whether this is such a copy: it has no folder of checkpoints, so that it cannot be gone on with."""
+        """Whether this is such a copy: it has no checkpoints folder, so it cannot be resumed."""
         return not (self.path / "checkpoints").is_dir()
 
     # Checkpoints -------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Run:
         return file
 
     def load(self, like: PyTree) -> tuple[PyTree, int, list[str]]:
-        """The newest sound state in the shape of ``like``, its iteration, and a sentence per damaged checkpoint."""
+        """The newest intact state in the shape of ``like``, its iteration, and a sentence per damaged checkpoint."""
         complaints: list[str] = []
         for file in self.checkpoints():
             try:
@@ -254,22 +254,22 @@ class Run:
             except MismatchError as error:
                 raise UserError(self._mismatch(file, str(error))) from error
             except _DAMAGE as error:
-                complaints.append(f"Checkpoint {file.name} is damaged ({error}); trying the one before it.")
+                complaints.append(f"Checkpoint {file.name} is damaged ({error}); trying the previous one.")
         tried = f" ({' '.join(complaints)})" if complaints else ""
-        raise UserError(f"{self.path} has no checkpoint that can be read{tried}. Start it anew under another --out.")
+        raise UserError(f"{self.path} has no readable checkpoint{tried}. Start a new run under another --out.")
 
     def _mismatch(self, file: Path, how: str) -> str:
         made = {"etd": {"version": self.record.get("versions", {}).get("etd", "?")}, **self.record.get("sources", {})}
         versions = ", ".join(f"{name} {known.get('version', '')}".strip() for name, known in made.items())
         return (
-            f"Checkpoint {file.name} of {self.path} is whole but does not fit the code at hand: {how}. The network or "
-            f"the state has changed since it was written (by {versions}). Nothing was changed; resume it with the code "
-            "that it was made by, or begin another run under another --out."
+            f"Checkpoint {file.name} of {self.path} is intact but does not fit the current code: {how}. The network or "
+            f"the state has changed since it was written (by {versions}). The run is untouched; resume it with the "
+            "code that wrote it, or start a new run under another --out."
         )
 
 
 def _bare(state: PyTree) -> PyTree:
-    """Random keys as their plain data, which is what files hold."""
+    """Random keys as their raw data, which is what files store."""
 
     return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, state)
 
@@ -285,7 +285,7 @@ def _arrays(state: PyTree) -> Iterator[tuple[str, Any]]:
 
 
 class MismatchError(Exception):
-    """A sound checkpoint of another network or state."""
+    """An intact checkpoint of another network or state."""
 
 
 def _restore(file: Path, like: PyTree) -> PyTree:
@@ -301,10 +301,10 @@ def _restore(file: Path, like: PyTree) -> PyTree:
             array = archive[found]
             if array.shape != shape.shape or array.dtype != shape.dtype:
                 has, wanted = (f"{one.dtype}{list(one.shape)}" for one in (array, shape))
-                raise MismatchError(f"{name} is {has} there and {wanted} here")
+                raise MismatchError(f"{name} is {has} in the checkpoint and {wanted} in the code")
             leaves.append(array)
         if there:
-            raise MismatchError(f"it has {min(there)}, for which there is no place here")
+            raise MismatchError(f"it has {min(there)}, which the code does not")
 
     def dress(leaf: Any, array: np.ndarray) -> Any:
         return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
@@ -339,7 +339,7 @@ def _flush(stream: Any) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system lets a folder be flushed."""
+    """Make the rename itself durable, where the system can flush a folder."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_DIRECTORY)
         os.fsync(handle)

@@ -1,0 +1,333 @@
+"""The numbers of README.md and of the pages under results/, recomputed from the files that are kept beside them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from etd.lab.paper import claims, figures, reproduce
+from etd.lab.report import statistics
+from etd.lab.report.curves import Curves, Floats, by_seed
+from etd.lab.report.write import Judged
+from etd.lab.runs.migrate import FORMAT
+from etd.lab.runs.store import Run
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+RECORDS = sorted(RESULTS.rglob("run.json"))
+METHODS = {
+    "ETD": "etd",
+    "DEIR": "deir",
+    "NovelD": "noveld",
+    "E3B": "e3b",
+    "EC": "ec",
+    "NGU": "ngu",
+    "RND": "rnd",
+    "Count": "count",
+    "PPO": "none",
+    "mrn+potential": "mrn-potential",
+}
+"""Methods whose folder has another name."""
+LABELS = ("level", "method", "run")
+"""Columns that say which run a row is about."""
+GOALS = dict(figures.TASKS.values())
+"""Steps by environment. A run that stops short of them says so in its row."""
+
+
+# Tables ----------------------------------------------------------------------------------------------------------
+
+
+class Table(NamedTuple):
+    """A table of a page: rows by column."""
+
+    columns: list[str]
+    rows: list[dict[str, str]]
+
+
+def tables(page: Path) -> Iterator[Table]:
+    lines = page.read_text().splitlines()
+    for k, line in enumerate(lines):
+        if not re.fullmatch(r"\|(-+\|)+", line):
+            continue
+        columns, rows = _cells(lines[k - 1]), []
+        for row in lines[k + 1 :]:
+            if not row.startswith("|"):
+                break
+            assert len(_cells(row)) == len(columns), row
+            rows.append(dict(zip(columns, _cells(row), strict=True)))
+        yield Table(columns, rows)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def find(page: Path, *columns: str) -> list[dict[str, str]]:
+    """The rows of the page's one table with these columns."""
+    (table,) = [table for table in tables(page) if table.columns == list(columns)]
+    return table.rows
+
+
+# Columns ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def curve(run: Path, metric: str = "return") -> Curves:
+    return by_seed(Run.open(run), metric)
+
+
+def listed(values: Floats) -> str:
+    """One number per seed; returns of tens and hundreds without decimals."""
+    decimals = 0 if values.max() > 10 else 2
+    return ", ".join(f"{value:.{decimals}f}" for value in values)
+
+
+def steps_to(run: Path, level: float, unit: float = 1e6) -> str:
+    """One number per seed, "-" where it is not reached, and a single "-" where no seed gets there."""
+    reached = statistics.first(curve(run), level) / unit
+    digits = ("-" if np.isinf(x) else f"{x:.{0 if unit < 1e6 else 2 if x < 0.95 else 1}f}" for x in reached)
+    return "-" if np.isinf(reached).all() else ", ".join(digits)
+
+
+def over_training(run: Path) -> Floats:
+    return statistics.average(curve(run))
+
+
+def success(run: Path) -> str:
+    """Over seeds and the last tenth of what is kept."""
+    values = curve(run, "success").values
+    return f"{np.nanmean(values[:, -(values.shape[1] // 10) :]):.1%}".replace("%", " %")
+
+
+def spread(values: Floats) -> str:
+    return f"{values.mean():.2f} ± {values.std(ddof=1):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
+
+
+def eased(run: Path) -> str:
+    """MultiRoom-N6 is solved by a return of 0.65, so less is waited for."""
+    return steps_to(run, 0.5 if "MultiRoom" in Run.open(run).experiment.env.id else 0.8)
+
+
+COLUMNS: dict[str, Callable[[Path], str]] = {
+    "steps to a return of 0.8, M per seed": lambda run: steps_to(run, 0.8),
+    "steps to a return of 0.8 (MultiRoom-N6: 0.5), M per seed": eased,
+    "steps to a return of 0.9, k per seed": lambda run: steps_to(run, 0.9, 1e3),
+    "steps to a return of 50, k per seed": lambda run: steps_to(run, 50, 1e3),
+    "steps to a return of 200, k per seed": lambda run: steps_to(run, 200, 1e3),
+    "highest return, per seed": lambda run: listed(np.nanmax(curve(run).values, 1)),
+    "final return, per seed": lambda run: listed(statistics.final(curve(run))),
+    "final return, mean": lambda run: f"{statistics.final(curve(run)).mean():.2f}",
+    "return over training, per seed": lambda run: listed(over_training(run)),
+    "return over training, IQM": lambda run: f"{statistics.middle(over_training(run)):.2f}",
+    "return over training, mean": lambda run: f"{over_training(run).mean():.2f}",
+    "success at the end": success,
+    "score, per seed": lambda run: listed(statistics.final(curve(run, "score"))),
+    "score, mean ± standard deviation": lambda run: spread(statistics.final(curve(run, "score"))),
+    "wall time": lambda run: f"{np.nanmax(curve(run, 'wall').values):.0f} s",
+}
+"""What a column of this name holds for a run."""
+
+
+def located(page: Path, table: Table) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Each row's run: PAGE/LEVEL/METHOD, the level standing once for all its rows, PAGE/RUN, or a link's target."""
+    level = ""
+    for row in table.rows:
+        label = [row[name] for name in LABELS if row.get(name)][-1]
+        name, _, short = label.partition(", ")
+        if link := re.search(r"\]\((.*)\)", " ".join(row.get(part, "") for part in LABELS)):
+            run = (page.parent / link[1]).resolve()
+        else:
+            name = METHODS.get(name, name.strip("`"))
+            level = row.get("level") or level
+            run = page.parent / level / name
+        yield run, row
+        experiment, last = Run.open(run).experiment, curve(run).steps[-1]
+        stopped = last < GOALS.get(experiment.env.id, experiment.steps)
+        assert short == (f"{last / 1e6:.2f} M" if stopped else ""), f"{label} ends at {last:,.0f} steps"
+
+
+PAGES = [page for page in sorted(RESULTS.glob("*/README.md")) if any(page.parent.rglob("run.json"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_tables_of_runs_are_what_the_kept_metrics_say(page: Path) -> None:
+    shown = set()
+    for table in tables(page):
+        known = [column for column in table.columns if column in COLUMNS]
+        if not known:
+            continue
+        for run, row in located(page, table):
+            shown.add(run)
+            assert {name: row[name] for name in known} == {name: COLUMNS[name](run) for name in known}, run
+    assert {record.parent for record in RECORDS if record.is_relative_to(page.parent)} <= shown, "a run is not shown"
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: str(record.parent.relative_to(RESULTS)))
+def test_kept_runs_open_in_todays_format(record: Path) -> None:
+    run = Run.open(record.parent)
+    assert run.kept
+    assert json.loads(record.read_text()) == run.record
+    assert run.record["format"] == FORMAT
+    assert run.require().seeds == len(curve(record.parent).seeds)
+
+
+# Claims ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def judged() -> dict[str, list[Judged]]:
+    """What the paper says of each figure, by what is kept of it."""
+    found = {}
+    for figure in claims.CLAIMS:
+        jobs = reproduce.plan(figure, RESULTS / figure).jobs
+        runs = {(job.entry.task, job.entry.method): Run.open(job.path) for job in jobs if job.done}
+        found[figure] = claims.judge(figure, runs)
+    return found
+
+
+def test_the_claims_are_judged_by_the_kept_runs(judged: dict[str, list[Judged]]) -> None:
+    rows = find(RESULTS / "README.md", "figure", "the paper says", "verdict", "here")
+    said = [(row["figure"], row["the paper says"], row["verdict"], row["here"]) for row in rows]
+    assert said == [
+        (f"[{figure}]({figure}/README.md)", one.words, one.verdict, one.ours)
+        for figure, several in judged.items()
+        for one in several
+    ]
+
+
+def test_the_readme_sums_up_these_claims(judged: dict[str, list[Judged]]) -> None:
+    """The verdict, and no number that the claim's judgement does not have."""
+    every = {one.words: one for several in judged.values() for one in several}
+    rows = find(ROOT / "README.md", "the paper says", "verdict", "here")
+    left = set(every)
+    for row in rows:
+        claim = every[row["the paper says"]]
+        left.remove(claim.words)
+        assert row["verdict"] == claim.verdict, claim.words
+        assert _numbers(row["here"]) <= _numbers(claim.ours), claim
+    assert left == {one.words for one in judged["bonuses"]}  # those are parts of the main figure's
+
+
+def _numbers(text: str) -> set[str]:
+    for task in sorted(figures.TASKS, key=len, reverse=True):
+        text = text.replace(task, "")
+    return set(re.findall(r"\d+(?:\.\d+)?", text))
+
+
+# Single numbers --------------------------------------------------------------------------------------------------
+
+
+def test_the_index_quotes_the_kept_files() -> None:
+    """In rows of results/README.md, by their first column."""
+    rows = {
+        row["what"]: row["result"] for row in find(RESULTS / "README.md", "what", "result", "where, and the command")
+    }
+
+    def read(path: str) -> dict:
+        return json.loads((RESULTS / path).read_text())
+
+    def first(path: str, level: float) -> Floats:
+        return statistics.first(curve(RESULTS / path), level) / 1e3
+
+    small, large = first("doorkey-8x8/etd", 0.9), first("bonuses/DoorKey-16x16/etd", 0.9)
+    ppo = statistics.final(curve(RESULTS / "doorkey-8x8/none"))
+    relative = read("speed/h200-bonus.json")["relative"]
+    del relative["none"]
+    dearest, cheapest = max(relative, key=relative.get), min(relative, key=relative.get)
+    env = {(one["env"], one["what"], one["batch"]): one["steps_per_s"] for one in read("speed/h200-env.json")["speeds"]}
+    here = {(one["what"], one["batch"]): one["steps_per_s"] / 1e3 for one in read("speed/cpu-env.json")["speeds"]}
+    host = {one["env"]: one["training"] for one in read("speed/cpu-host.json")["environments"]}
+    scores = {
+        name: statistics.final(curve(RESULTS / "craftax" / place, "score")).mean()
+        for name, place in {
+            "ETD": "Craftax-Classic/etd",
+            "DEIR": "Craftax-Classic/deir",
+            "PPO": "Craftax-Classic/none",
+            "NovelD": "Craftax-Classic/noveld",
+            "random": "random",
+        }.items()
+    }
+    etd, none = (over_training(RESULTS / "dmc" / name) for name in ("etd", "none"))
+    parity = read("parity.json")
+    levels = ("MiniGrid-DoorKey-8x8-v0", "MiniGrid-ObstructedMaze-Full-v1")
+    on_gpu, on_maze = (env[level, "etd", 65536] / 1e6 for level in levels)
+    expected = {
+        "DoorKey-8x8, ETD": f"return 0.9 after {small.min():.0f} k to {small.max():.0f} k steps",
+        "DoorKey-8x8, PPO": f"final return {ppo.min():.2f} to {ppo.max():.2f}",
+        "every bonus on DoorKey-8x8 and 16x16": f"16x16 after {large.min():.0f} k to {large.max():.0f} k steps",
+        "cost of a bonus": f"{relative[cheapest]:.2f} (Count) to {relative[dearest]:.2f} (NGU), "
+        f"ETD {relative['etd']:.2f}",
+        "training, one H200, one seed": f"{_rate('h200-training-1-seed'):,.0f} steps/s",
+        "training, two CPU cores, one seed": f"{_rate('cpu-training-1-seed'):,.0f} steps/s on an Intel Xeon, "
+        f"{_rate('cpu-training-1-seed-epyc'):,.0f} on an AMD EPYC",
+        "MiniGrid alone, one H200": f"{on_gpu:.0f} M steps/s on DoorKey-8x8, {on_maze:.0f} M",
+        "MiniGrid alone, two CPU cores": f"{here['etd', 16]:.0f} k steps/s at 16 environments, "
+        f"{here['etd', 1024]:.0f} k at 1,024 (navix {here['navix', 16]:.0f} k and {here['navix', 1024]:.0f} k, "
+        f"Farama's {here['farama', 1]:.1f} k)",
+        "host environments, two CPU cores": f"Crafter {host['Crafter-v0']:.0f} steps/s, "
+        f"MiniWorld {host['MiniWorld-MazeS3-v0']:.0f}, "
+        f"DeepMind Control {host['dmc:acrobot-swingup_sparse']:,.0f}, "
+        f"HalfCheetah {host['HalfCheetahVelSparse-v0']:,.0f}",
+        "Craftax-Classic": ", ".join(f"{name} {score:.1f}" for name, score in scores.items()),
+        "dmc:cartpole-swingup_sparse": f"mean over seeds {etd.mean():.0f} and {none.mean():.0f}, "
+        f"IQM {statistics.middle(etd):.0f} and {statistics.middle(none):.0f}",
+        "MiniGrid against Farama's": f"{parity['steps']:,} steps, {parity['episodes']:,} episodes, "
+        f"{parity['mismatches']} mismatches",
+    }
+    assert (cheapest, dearest) == ("count", "ngu")
+    assert [what for what, words in expected.items() if words not in rows[what]] == []
+
+
+def test_the_readme_quotes_the_distance_lab() -> None:
+    scores = json.loads((RESULTS / "distance/spiral.json").read_text())["results"][0]["scores"]
+    etd, inverse, likelihood = (scores[name]["path spearman"]["mean"] for name in ("etd", "inverse", "ec"))
+    rivals = f"that of inverse dynamics {inverse:.2f}, of EC's likelihood {likelihood:.2f}"
+    assert f"is {etd:.2f} (mean over five seeds), {rivals}" in " ".join((ROOT / "README.md").read_text().split())
+
+
+def _rate(name: str) -> float:
+    return json.loads((RESULTS / "speed" / f"{name}.json").read_text())["steps_per_s"]
+
+
+def test_the_achievements_are_those_of_the_kept_episodes() -> None:
+    columns = {"ETD": "etd", "DEIR": "deir", "NovelD": "noveld", "PPO": "none"}
+    places = {name: RESULTS / "craftax/Craftax-Classic" / method for name, method in columns.items()}
+    places["random"] = RESULTS / "craftax/random"
+    rows = find(RESULTS / "craftax/README.md", "achievement", *places)
+    for row in rows:
+        metric = f"unlocked_{row['achievement'].replace(' ', '_')}"
+        for name, place in places.items():
+            percent = 100 * statistics.final(curve(place, metric)).mean()
+            assert row[name] == ("0" if percent == 0 else "< 0.1" if percent < 0.05 else f"{percent:.1f}"), row
+    assert len(rows) == 22
+
+
+# Links -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "page", [*ROOT.glob("*.md"), *RESULTS.rglob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if link.startswith("http"):
+            continue
+        if not target.exists() or (heading and heading not in _headings(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def _headings(page: Path) -> list[str]:
+    """As GitHub names them in links."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
