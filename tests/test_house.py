@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 
 import etd
@@ -101,15 +100,7 @@ def test_a_public_name_says_what_it_is(name: str) -> None:
         assert ">>> " in own
 
 
-@pytest.fixture
-def quick_compilation() -> Iterator[None]:
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.usefixtures("compile_quickly")
 @pytest.mark.parametrize("name", sorted(set(etd.__all__) - WITHOUT_EXAMPLE))
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

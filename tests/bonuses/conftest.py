@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracle import ACTIONS, BOX_SPEC, ENVS, FEATURES, ROUNDS, STEPS
+from oracle import ACTIONS, BOX_SPEC, ENVS, FEATURES, KEY, ROUNDS, STEPS
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +57,16 @@ def boxed(rollouts):
     rng = np.random.default_rng(1)
     size = (STEPS, ENVS, BOX_SPEC.action.size)
     return [r._replace(action=jnp.asarray(rng.normal(size=size), jnp.float32), logits=None) for r in rollouts]
+
+
+@pytest.fixture(scope="session")
+def descent(quick):
+    """((loss, metrics), gradient) of a bonus's model on a batch."""
+
+    def of(bonus, learner, batch, extra=()):
+        def loss(params, batch):
+            return bonus.loss(replace(learner, params=params).net(), extra, batch, KEY)
+
+        return quick(jax.value_and_grad(loss, has_aux=True))(learner.params, batch)
+
+    return of

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 import numpy as np
 import pytest
@@ -53,19 +51,11 @@ def test_bonus_is_divergence_and_count(score, states, rollouts):
         state = after
 
 
-def test_loss_draws_the_adversary_to_the_policy(quick, states, rollouts):
+def test_loss_draws_the_adversary_to_the_policy(descent, states, rollouts):
     """Its gradient by the adversary's logits is that of a cross-entropy: mean of q - p."""
     state = states(0)
 
-    @quick
-    def run(params, rollout):
-        def loss(params):
-            net = replace(state.learner, params=params).net()
-            return BONUS.loss(net, (), BONUS.examples(state, rollout, (), KEY), KEY)
-
-        return jax.value_and_grad(loss, has_aux=True)(params)
-
-    (loss, metrics), grads = run(state.learner.params, rollouts[1])
+    (loss, metrics), grads = descent(BONUS, state.learner, BONUS.examples(state, rollouts[1], (), KEY))
     weights, r = Weights(state.learner), plain(rollouts[1])
     rows = [(r.logits[t, n], imitated(weights, r.obs[t, n])) for t, n in places(r)]
     np.testing.assert_allclose(loss, np.mean([divergence(*row) for row in rows]), rtol=1e-5)

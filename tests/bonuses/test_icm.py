@@ -52,17 +52,9 @@ def test_bonus_is_half_the_squared_error_of_the_forward_model(score, states, by_
 
 
 @pytest.mark.parametrize("name", ["discrete", "box"])
-def test_loss_shares_inverse_and_forward_model(quick, states, by_name, name):
+def test_loss_shares_inverse_and_forward_model(descent, states, by_name, name):
     """Value, metrics and, by finite differences, the gradient of the embedding, which the forward model moves too."""
     bonus, state, rollout = PLAIN, states(0)[name], by_name[1][name]
-
-    @quick
-    def run(params, rollout):
-        def loss(params):
-            net = replace(state.learner, params=params).net()
-            return bonus.loss(net, (), bonus.examples(state, rollout, (), KEY), KEY)
-
-        return jax.value_and_grad(loss, has_aux=True)(params)
 
     r = plain(rollout)
 
@@ -71,7 +63,7 @@ def test_loss_shares_inverse_and_forward_model(quick, states, by_name, name):
         forward = np.mean([surprise(weights, r, t, n) for t, n in places(r)])
         return 0.8 * inverse + 0.2 * forward, inverse, forward, accuracy
 
-    (loss, metrics), grads = run(state.learner.params, rollout)
+    (loss, metrics), grads = descent(bonus, state.learner, bonus.examples(state, rollout, (), KEY))
     expected, inverse, forward, accuracy = oracle(Weights(state.learner))
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     np.testing.assert_allclose(metrics["inverse_loss"], inverse, rtol=1e-5)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 import numpy as np
 import pytest
@@ -123,19 +121,11 @@ def test_bonus_is_episodic_times_lifelong_novelty(score, states, rollouts):
 
 
 @pytest.mark.parametrize("name", ["discrete", "box"])
-def test_loss_is_the_sum_of_both_models(quick, fill, rollouts, boxed, name):
+def test_loss_is_the_sum_of_both_models(descent, fill, rollouts, boxed, name):
     rollout, spec, bonus = {"discrete": (rollouts[1], SPEC, PAPER), "box": (boxed[1], BOX_SPEC, OTHER)}[name]
     state = fill(lambda key: bonus.init(key, spec, ENVS), 0, 0.25)
 
-    @quick
-    def run(params, rollout):
-        def loss(params):
-            net = replace(state.learner, params=params).net()
-            return bonus.loss(net, (), bonus.examples(state, rollout, (), KEY), KEY)
-
-        return jax.value_and_grad(loss, has_aux=True)(params)
-
-    (loss, metrics), grads = run(state.learner.params, rollout)
+    (loss, metrics), grads = descent(bonus, state.learner, bonus.examples(state, rollout, (), KEY))
     weights, r = Weights(state.learner), plain(rollout)
     inverse, accuracy = inverse_model(weights, r, "inverse/")
     own = name == "box"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,17 +66,9 @@ def test_bonus_is_the_rise_of_the_error_at_first_visits(score, states, rollouts)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_loss_is_the_mean_of_both_ends_errors(quick, states, rollouts, name):
+def test_loss_is_the_mean_of_both_ends_errors(descent, states, rollouts, name):
     """An end that the policy did not see is left out of its mean; without any the loss is half the other's."""
     bonus, state = VARIANTS[name], states(0)[name]
-
-    @quick
-    def run(params, batch):
-        def loss(params):
-            return bonus.loss(replace(state.learner, params=params).net(), (), batch, KEY)
-
-        return jax.value_and_grad(loss, has_aux=True)(params)
-
     weights, r = Weights(state.learner), plain(rollouts[1])
     batch = bonus.examples(state, rollouts[1], (), KEY)
     assert isinstance(batch, Seen)
@@ -86,14 +76,14 @@ def test_loss_is_the_mean_of_both_ends_errors(quick, states, rollouts, name):
     before = np.mean([pair[0] for pair in pairs])
     after = [pair[1] for pair in pairs if pair[1] is not None]
     assert len(after) == (STEPS * ENVS if name == "own" else (~r.done).sum())
-    (loss, metrics), grads = run(state.learner.params, batch)
+    (loss, metrics), grads = descent(bonus, state.learner, batch)
     np.testing.assert_allclose(loss, (before + np.mean(after)) / 2, rtol=2e-5)
     assert metrics == {}
     for part, grad in grads.items():
         zero = part in ("fixed", "fixed_trunk")
         assert all((np.asarray(leaf) == 0).all() == zero for leaf in jax.tree.leaves(grad)), part
 
-    (loss, _), grads = run(state.learner.params, batch._replace(known=jnp.zeros_like(batch.known)))
+    (loss, _), grads = descent(bonus, state.learner, batch._replace(known=jnp.zeros_like(batch.known)))
     np.testing.assert_allclose(loss, before / 2, rtol=2e-5)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
 

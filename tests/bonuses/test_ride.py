@@ -34,26 +34,6 @@ def states(fill):
     return build
 
 
-@pytest.fixture(scope="module")
-def descent(quick, states):
-    """Loss, metrics and gradient of all examples of a rollout."""
-
-    def build(name):
-        state = states(name, 0)
-
-        @quick
-        def run(params, rollout):
-            def loss(params):
-                net = replace(state.learner, params=params).net()
-                return BONUS.loss(net, (), BONUS.examples(state, rollout, (), KEY), KEY)
-
-            return jax.value_and_grad(loss, has_aux=True)(params)
-
-        return run
-
-    return {name: build(name) for name in SPECS}
-
-
 def test_bonus_is_the_change_over_the_root_of_visits(quick, states, rollouts):
     score = quick(lambda state, rollout: BONUS.score(state, rollout, KEY))
     state = states("discrete", 0)
@@ -76,10 +56,9 @@ def test_bonus_is_the_change_over_the_root_of_visits(quick, states, rollouts):
 
 @pytest.mark.parametrize("name", SPECS)
 def test_loss_weighs_the_norm_of_the_forward_error(descent, states, rollouts, boxed, name):
-    rollout = {"discrete": rollouts, "box": boxed}[name][1]
-    learner = states(name, 0).learner
-    weights, r = Weights(learner), plain(rollout)
-    (loss, metrics), _ = descent[name](learner.params, rollout)
+    rollout, state = {"discrete": rollouts, "box": boxed}[name][1], states(name, 0)
+    weights, r = Weights(state.learner), plain(rollout)
+    (loss, metrics), _ = descent(BONUS, state.learner, BONUS.examples(state, rollout, (), KEY))
     inverse, accuracy = inverse_model(weights, r)
     norms = []
     for t, n in places(r):
@@ -95,8 +74,9 @@ def test_loss_weighs_the_norm_of_the_forward_error(descent, states, rollouts, bo
 
 def test_gradient_is_finite_where_nothing_is_foretold_wrong(descent, states, rollouts):
     """All weights zero: every error is zero, where a norm has no slope."""
-    params = jax.tree.map(np.zeros_like, states("discrete", 0).learner.params)
-    (loss, metrics), grads = descent["discrete"](params, rollouts[0])
+    state = states("discrete", 0)
+    learner = replace(state.learner, params=jax.tree.map(np.zeros_like, state.learner.params))
+    (loss, metrics), grads = descent(BONUS, learner, BONUS.examples(state, rollouts[0], (), KEY))
     np.testing.assert_allclose(metrics["forward_loss"], 1e-4, rtol=1e-5)
     np.testing.assert_allclose(loss, 0.1 * np.log(3) + 1e-3, rtol=1e-5)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))

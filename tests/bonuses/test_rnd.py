@@ -56,19 +56,11 @@ def test_bonus_is_the_error_of_the_present_state(score, states, rollouts):
 
 
 @pytest.mark.parametrize("name", ["policy", "own"])
-def test_loss_is_the_mean_error_and_moves_the_predictor_alone(quick, states, rollouts, name):
+def test_loss_is_the_mean_error_and_moves_the_predictor_alone(descent, states, rollouts, name):
     bonus = VARIANTS[name][0]
     state = states(0)[name]
 
-    @quick
-    def run(params, rollout):
-        def loss(params):
-            net = replace(state.learner, params=params).net()
-            return bonus.loss(net, (), bonus.examples(state, rollout, (), KEY), KEY)
-
-        return jax.value_and_grad(loss, has_aux=True)(params)
-
-    (loss, metrics), grads = run(state.learner.params, rollouts[1])
+    (loss, metrics), grads = descent(bonus, state.learner, bonus.examples(state, rollouts[1], (), KEY))
     weights, r = Weights(state.learner), plain(rollouts[1])
     np.testing.assert_allclose(loss, expected(weights, r, name == "own").mean(), rtol=2e-5)
     assert metrics == {}

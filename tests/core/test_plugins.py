@@ -79,7 +79,7 @@ def test_names(text: str) -> None:
 )
 def test_what_is_no_name(text: str) -> None:
     assert not is_name(text)
-    with pytest.raises(UserError, match="Outside etd a class is named module:Class"):
+    with pytest.raises(UserError, match="module:Class"):
         plugins.recall(text)
 
 

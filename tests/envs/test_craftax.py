@@ -360,6 +360,7 @@ def test_finished_environments_take_their_next_start(package, quick):
 
 
 @pytest.mark.suites
+@pytest.mark.usefixtures("compile_quickly")
 @pytest.mark.parametrize("name", [PIXELS, NOLIFE])
 def test_an_agent_trains(name, package):
     experiment = Experiment(
@@ -370,11 +371,7 @@ def test_an_agent_trains(name, package):
         rollout_steps=8,
         seeds=2,
     )
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        state, metrics = compiled.make_step(experiment)(compiled.make_init(experiment)())
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+    state, metrics = compiled.make_step(experiment)(compiled.make_init(experiment)())
     assert np.asarray(metrics["alive"]).all()
     assert {f"unlocked_{name}" for name in craftax.ACHIEVEMENTS} <= metrics.keys()
     assert np.isfinite(metrics["score"]).all()

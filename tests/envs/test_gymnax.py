@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -22,13 +21,7 @@ from etd.envs.base import random_actions
 
 ENVS = 4
 
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_quickly() -> Iterator[None]:
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 @pytest.mark.parametrize(
@@ -86,14 +79,14 @@ def test_steps_are_gymnaxs_own(name, steps, ends, shape, kind, action) -> None:
 def test_what_gymnax_does_not_have_is_refused() -> None:
     with pytest.raises(UserError, match=r"'gymnax:MountainCr-v0'.*'gymnax:MountainCar-v0'"):
         Task("gymnax:MountainCr-v0").make()
-    with pytest.raises(UserError, match="x is observed in Tuple; only arrays and numbers"):
+    with pytest.raises(UserError, match=r"^x .*Tuple.* only "):
         gymnax._observed("x", spaces.Tuple((spaces.Discrete(2),)))
     for space in (
         spaces.Box(-1.0, 1.0, (2, 2)),
         spaces.Box(-np.inf, np.inf, (2,)),
         spaces.Tuple((spaces.Discrete(2),)),
     ):
-        with pytest.raises(UserError, match="only Discrete actions and vectors with one finite range"):
+        with pytest.raises(UserError, match=r"^x .* vectors with one finite range"):
             gymnax._action("x", space)
 
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from etd.lab.runs.config import override
 from etd.lab.runs.store import Run
 from etd.training import presets
 from etd.training.experiment import Experiment
+from tests.conftest import quick_compilation
 
 SMALL = {"ppo.minibatch": 32, "ppo.features": 8, "ppo.latent": 8, "ppo.epochs": 1}
 SMALL |= {"bonus.minibatch": 32, "bonus.features": 8, "bonus.latent": 8, "bonus.embedding": 8, "bonus.epochs": 1}
@@ -31,20 +30,9 @@ def small_experiment(bonus: str = "etd", steps: int = 320, seeds: int = 2) -> Ex
 Logged = Callable[..., Run]
 
 
-@contextmanager
-def quick() -> Iterator[None]:
-    """Compile three times faster to slower code; what runs for a moment needs no better."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.fixture(autouse=True, scope="module")
 def compile_quickly() -> Iterator[None]:
-    with quick():
+    with quick_compilation():
         yield
 
 
@@ -53,7 +41,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run: two small agents, numbered from 3, trained for a moment."""
     path = tmp_path_factory.mktemp("runs") / "tiny"
     sizes = {"num_envs": 4, "rollout_steps": 16, "steps": 320, "seed": 3, "seeds": 2}
-    with quick():
+    with quick_compilation():
         session.train("MiniGrid-Empty-5x5-v0", out=path, quiet=True, fields=SMALL, **sizes)
     return path
 

@@ -12,6 +12,7 @@ import jax
 import pytest
 
 from etd.core import plugins
+from tests.conftest import quick_compilation
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "examples", ROOT / "tests" / "plugin")
@@ -34,10 +35,8 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def compile_quickly() -> Iterator[None]:
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    with quick_compilation():
+        yield
 
 
 def etd(*words: str, folder: Path, ok: bool = True, path: tuple[Path, ...] = FOLDERS, **variables: str) -> str:

@@ -63,12 +63,7 @@ SMALL = Experiment(
     env=Walk(), bonus=NoBonus(), ppo=PPO(minibatch=8, epochs=1, features=8, latent=8), num_envs=2, rollout_steps=8
 )
 
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 def test_a_film_shows_the_episode_that_was_played():

@@ -27,6 +27,8 @@ TINY = Experiment(
     seeds=2,
 )
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 
 def to_host(tree):
     return jax.tree.map(
@@ -51,14 +53,6 @@ def advance(experiment, state, iterations):
 
 def assert_same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_quickly():
-    """As ``quick``, for what the trainer compiles."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -46,12 +46,7 @@ TINY = Experiment(
     seeds=2,
 )
 
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 @pytest.fixture

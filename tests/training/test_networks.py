@@ -46,12 +46,7 @@ class FlatTrunk(Trunk):
 """
 TINY = {"minibatch": 8, "epochs": 1, "features": 4, "latent": 4, "norm": "none"}
 
-
-@pytest.fixture(autouse=True)
-def compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from flax import nnx
 
 from etd.bonuses import memory
 from etd.bonuses.base import BonusState, Scored
-from etd.bonuses.inverse import nearest
-from etd.bonuses.representations import Move, Path, RecurrentBonus, describe, embed, flat, moves, unroll, width
+from etd.bonuses.inverse import score_by_nearest
+from etd.bonuses.representations import Move, RecurrentBonus, describe, flat, moves, width
 from etd.core.limits import limited
 from etd.core.moments import Moments
 from etd.core.types import Array, EnvSpec, Key, Metrics, Rollout
@@ -80,13 +80,8 @@ class Discriminator(RecurrentBonus):
         return BonusState(create(build, self.optimiser(), key), self.first(seen, num_envs), self.empty_queue(spec))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
-        net: DiscriminatorNet = state.learner.net()
-        present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
-        path = self.unfold(state.memory, rollout.done.shape[1])
-        seen, bonus = memory.recall(path.seen, present, after, rollout.done, nearest)
-        way = unroll(net.cell, present, path.hidden, rollout.done)
-        state = state._replace(memory=self.fold(Path(seen, way.last)))
-        return state, Scored(bonus, Trace(way.before, bonus), {"memory_filled": memory.occupancy(seen)})
+        state, scored = score_by_nearest(self, state, rollout)
+        return state, scored._replace(trace=Trace(scored.trace, scored.bonus))
 
     def improve(self, state: BonusState, rollout: Rollout, trace: Trace, key: Key) -> tuple[BonusState, Metrics]:
         state = state._replace(extra=enqueue(state.extra, rollout, trace.bonus))

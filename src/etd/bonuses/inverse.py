@@ -9,6 +9,7 @@ the action is predicted from recurrent embeddings; the bonus still compares the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -31,13 +32,7 @@ class Inverse(RecurrentBonus):
         return BonusState(create(build, self.optimiser(), key), self.first(seen, num_envs))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
-        net: InverseNet = state.learner.net()
-        present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
-        path = self.unfold(state.memory, rollout.done.shape[1])
-        seen, bonus = memory.recall(path.seen, present, after, rollout.done, nearest)
-        way = unroll(net.cell, present, path.hidden, rollout.done)
-        state = state._replace(memory=self.fold(Path(seen, way.last)))
-        return state, Scored(bonus, way.before, {"memory_filled": memory.occupancy(seen)})
+        return score_by_nearest(self, state, rollout)
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Move:
         return moves(rollout, trace)
@@ -49,3 +44,14 @@ class Inverse(RecurrentBonus):
 def nearest(past: Array, new: Array, stored: Array) -> Array:
     """[B] the Euclidean distance to the nearest stored entry."""
     return jnp.sqrt(energies.minimum(energies.squared(past, new), stored))
+
+
+def score_by_nearest(bonus: RecurrentBonus, state: BonusState, rollout: Rollout) -> tuple[BonusState, Scored]:
+    """By the distance of the trunk's embeddings; the trace is the recurrent states [T, N, H] before each one."""
+    net: Any = state.learner.net()
+    present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, rollout.next_obs)
+    path = bonus.unfold(state.memory, rollout.done.shape[1])
+    seen, distance = memory.recall(path.seen, present, after, rollout.done, nearest)
+    way = unroll(net.cell, present, path.hidden, rollout.done)
+    state = state._replace(memory=bonus.fold(Path(seen, way.last)))
+    return state, Scored(distance, way.before, {"memory_filled": memory.occupancy(seen)})

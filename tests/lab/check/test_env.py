@@ -53,11 +53,11 @@ class Coins:
 
 
 FLAWS = {
-    "NaN reward": "some rewards are NaN",
-    "chance of its own": "the same seed and actions give other episodes from step 0 on",
-    "endless": r"an episode went on for 512 steps; the spec says at most 10 ",
-    "too short": r"an episode took 3 steps; the spec says at least 4 ",
-    "time-outs called ends": r"episodes that reach max_steps are terminated, none truncated",
+    "NaN reward": "rewards are NaN",
+    "chance of its own": "the same seed and actions give .* from step 0 on",
+    "endless": r"512 steps; the spec says at most 10 \(max_steps\)",
+    "too short": r"3 steps; the spec says at least 4 \(shortest\)",
+    "time-outs called ends": r"max_steps .*terminated.*truncated",
 }
 
 
@@ -65,7 +65,13 @@ def test_a_sound_environment_is_found_sound() -> None:
     findings = examine(Task.of(Coins()))
     assert [finding.good for finding in findings] == [True] * 7
     said = " / ".join(finding.words for finding in findings)
-    for words in ("float32[2], as the spec says", "rewards from 0.1 to 1", "8 first observations in 8", "time-outs"):
+    for words in (
+        "float32[2], as the spec says",
+        "rewards from 0.1 to 1",
+        "8 first observations in 8",
+        "terminated",
+        "truncated",
+    ):
         assert words in said
 
 
@@ -121,8 +127,8 @@ class Early(Walk):
     ("kind", "words"),
     [
         (Walk, []),
-        (Unseeded, ["the same seed and actions give other episodes from step 0 on; a resumed run will not be exact"]),
-        (Early, ["are truncated before max_steps = 10"]),
+        (Unseeded, ["from step 0 on"]),
+        (Early, ["truncated before max_steps"]),
     ],
 )
 def test_gymnasium_classes(kind: type, words: list[str]) -> None:
@@ -197,5 +203,5 @@ def test_an_end_on_the_last_allowed_step_may_be_either() -> None:
     spec = replace(VECTOR, max_steps=3, shortest=1)
     both = played(terminated=at((2, 0)), truncated=at((2, 1)))
     assert behaviour.ends(spec, both, behaviour.ages(both)).good
-    assert "no end was seen" in behaviour.ends(spec, played(2), behaviour.ages(played(2))).words
-    assert "no episode ended" in behaviour.shortest(spec, np.array([])).words
+    assert behaviour.ends(spec, played(2), behaviour.ages(played(2))).good
+    assert behaviour.shortest(spec, np.array([])).good
