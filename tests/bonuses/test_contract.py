@@ -31,9 +31,10 @@ SIZES = {"features": FEATURES, "latent": LATENT, "epochs": 2, "minibatch": 10, "
 SIZES |= {"near": 2, "far": 4, "threshold": 0.496, "learning_rate": 1e-5}
 
 every_bonus = pytest.mark.parametrize("name", BONUSES)
-RECURRENT = ["icm with lstm", "ngu with gru", "e3b with gru", "inverse with gru", "discriminator with lstm"]
-"""bonuses with another cell than their own"""
-every_memory = pytest.mark.parametrize("name", [*BONUSES, *RECURRENT, "deir with none"])
+RECURRENT = ["icm with lstm", "e3b with gru", "inverse with gru", "discriminator with lstm"]
+"""bonuses with another cell than their own, like the two that are always tested"""
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in RECURRENT]
+every_memory = pytest.mark.parametrize("name", [*BONUSES, "ngu with gru", "deir with none", *SLOW])
 
 
 def small(name, **more):

@@ -16,13 +16,18 @@ from etd.lab.runs import evaluate as evaluation
 from etd.lab.runs import session
 from tests.drawing import can_draw
 
-LIGHT = ["Crafter-v0", "dmc:cartpole-swingup_sparse", "HalfCheetahVelSparse-v0"]
+LONG = ["Crafter-v0", "dmc:cartpole-swingup_sparse", "HalfCheetahVelSparse-v0"]
 HEAVY = ["MiniWorld-MazeS3-v0", "metaworld:reach", "gymnasium:CartPole-v1"]
+ENVS = [
+    pytest.param(env, marks=mark)
+    for envs, mark in ((LONG, pytest.mark.slow), (HEAVY, pytest.mark.suites))
+    for env in envs
+]
 SMALL = ["num_envs=2", "rollout_steps=16", "ppo.minibatch=16", "ppo.features=8", "ppo.latent=8", "ppo.epochs=1"]
 SMALL += ["bonus.minibatch=16", "bonus.features=8", "bonus.latent=8", "bonus.embedding=8", "bonus.epochs=1"]
 
 
-@pytest.mark.parametrize("env", [*LIGHT, *(pytest.param(env, marks=pytest.mark.suites) for env in HEAVY)])
+@pytest.mark.parametrize("env", ENVS)
 def test_from_training_to_film(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = families.find(env)
     assert suite is not None

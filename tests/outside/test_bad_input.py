@@ -169,7 +169,7 @@ def test_an_observation_whose_shape_changes_ends_the_run_with_a_sentence(tmp_pat
     growing = importlib.import_module("etd_example.host").Growing
     fields = {**PPO, **SIZES, "num_envs": 2, "steps": 64}
     with pytest.raises(
-        package.UserError, match=r"gave an observation of the shape \[3\]; its space says \[2\]"
+        package.UserError, match=r"returned an observation of shape \[3\]; its space says \[2\]"
     ) as caught:
         package.train(growing, "none", out=tmp_path / "run", quiet=True, fields=fields)
     assert "Traceback" not in str(caught.value)

@@ -62,9 +62,11 @@ def test_a_task_that_makes_its_own_environment_is_trained(tmp_path: Path) -> Non
 def test_a_subclass_of_ppo_is_what_is_trained(tmp_path: Path) -> None:
     """It was silently replaced by PPO: a loss that raises trained to the end."""
     with pytest.raises(RuntimeError, match="my own loss was called"):
-        train(tmp_path / "raises", "Maze-Spiral-v0", "none", ppo=outside("etd_example.parts:RaisingPPO"))
+        train(
+            tmp_path / "raises", outside("point_maze:PointMaze")(), "none", ppo=outside("etd_example.parts:RaisingPPO")
+        )
     mine = outside("etd_example.parts:MyPPO")(pull=0.25)
-    run = train(tmp_path / "run", "Maze-Spiral-v0", "none", ppo=mine)
+    run = train(tmp_path / "run", outside("point_maze:PointMaze")(), "none", ppo=mine)
     assert set(run.metrics()["ppo_pulled"]) == {0.25}
     assert isinstance(package.Run.open(run.path).experiment.ppo, type(mine))
 
@@ -92,7 +94,7 @@ def test_a_class_takes_the_presets_settings_but_for_what_it_declares() -> None:
 def test_a_bonus_that_nobody_registered_is_trained_and_opened_again(tmp_path: Path) -> None:
     """It ended in a bare StopIteration, and lived only in the process that had put it into BONUSES."""
     impact = outside("etd_example.bonus:Impact")(minibatch=32, features=8, epochs=1, norm="none")
-    run = train(tmp_path / "run", "Maze-Spiral-v0", impact)
+    run = train(tmp_path / "run", outside("point_maze:PointMaze")(), impact)
     assert package.Run.open(run.path).experiment.bonus == impact
     assert run.metrics()["bonus_mean"][-1] > 0
 
@@ -128,7 +130,7 @@ def test_what_has_no_name_trains_and_only_this_process_resumes(tmp_path: Path, c
 def test_a_changed_network_is_not_called_damage(tmp_path: Path) -> None:
     """A sound checkpoint was called damaged, with the advice to overwrite it."""
     plain = outside("etd_example.parts:Plain")
-    run = train(tmp_path / "run", "Maze-Spiral-v0", "none", fields={"ppo.trunk": plain(width=6)})
+    run = train(tmp_path / "run", outside("point_maze:PointMaze")(), "none", fields={"ppo.trunk": plain(width=6)})
     files = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*.npz")}
     record = json.loads((run.path / "run.json").read_text())
     record["experiment"]["ppo"]["trunk"]["width"] = 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,17 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "sprung"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> package.Run:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One of ours, trained for a moment."""
-    return package.train(
-        "Maze-Spiral-v0", "none", out=tmp_path / "run", quiet=True, fields={**SIZES, **PPO, "steps": 64}
-    )
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return package.train("Maze-Spiral-v0", "none", out=out, quiet=True, fields={**SIZES, **PPO, "steps": 64}).path
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> package.Run:
+    shutil.copytree(trained, tmp_path / "run")
+    return package.Run.open(tmp_path / "run")
 
 
 def tampered(run: package.Run, **parts: Any) -> Path:

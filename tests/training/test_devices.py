@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import pytest
 from test_compiled import assert_close, assert_same, of_seed, to_device, to_host
 
 from etd.agent.ppo import PPO
@@ -95,6 +96,7 @@ def check_all(folder):
     check_saved_and_loaded_it_continues_exactly(RING, state, folder)
 
 
+@pytest.mark.slow
 def test_two_devices_share_the_seeds(tmp_path):
     settings = {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",

@@ -61,6 +61,7 @@ def flat_trunk(tmp_path, monkeypatch):
     return module.FlatTrunk
 
 
+@pytest.mark.slow
 def test_a_trunk_from_a_file_serves_policy_and_bonus(flat_trunk):
     """With it a recurrent model, whose cell learns too."""
     experiment = Experiment(

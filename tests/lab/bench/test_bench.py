@@ -59,6 +59,7 @@ TINY = Experiment(
 )
 
 
+@pytest.mark.slow
 def test_host_environments_alone_in_a_pool_and_in_training() -> None:
     """All four rates are positive, whole iterations are slower than acting, and acting waits for part of its time."""
     row = hostbench.measure(TINY, repeats=2, seconds=0.2)

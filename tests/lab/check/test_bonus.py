@@ -82,6 +82,7 @@ class SpecOf:
         self.max_steps = max_steps
 
 
+@pytest.mark.slow
 def test_a_whole_examination(monkeypatch):
     monkeypatch.setattr(behaviour, "STEPS", 32)
     monkeypatch.setattr(behaviour, "ROUNDS", 3)

@@ -46,6 +46,7 @@ def refused(capsys, *args, **named):
     return said
 
 
+@pytest.mark.slow
 def test_two_bonuses_in_two_environments_interrupted_and_gone_on_with(tmp_path, capsys, monkeypatch):
     out = tmp_path / "runs"
     command(out, "--dry-run")

@@ -39,6 +39,7 @@ def test_only_some_may_be_asked_for(tmp_path):
         reproduce.plan("minigird", tmp_path)
 
 
+@pytest.mark.slow
 def test_trains_what_is_missing_resumes_what_is_cut_and_skips_the_rest(tiny, tmp_path, capsys, monkeypatch):
     out = str(tmp_path / "runs")
     main(["reproduce", tiny, "--out", out, "--dry-run"])
