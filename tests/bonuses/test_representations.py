@@ -47,7 +47,7 @@ def followed(weights, r, hidden, prefix=""):
     return rows
 
 
-def test_icm_foretells_recurrent_embeddings(quick, state, rollouts):
+def test_icm_predicts_recurrent_embeddings(quick, state, rollouts):
     """The weights change from rollout to rollout, the state goes on."""
     bonus = ICM(**SMALL, cell=GRU())
     score = quick(lambda state, rollout: bonus.score(state, rollout, KEY))

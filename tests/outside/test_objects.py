@@ -28,7 +28,7 @@ def train(out: Path, *args: Any, fields: dict[str, Any] | None = None, **keyword
     return package.train(*args, **keywords, out=out, quiet=True, fields={**sizes, **NO_MODEL, **(fields or {})})
 
 
-def test_a_device_environment_is_trained_resumed_evaluated_and_filmed(tmp_path: Path) -> None:
+def test_a_device_environment_is_trained_and_resumed(tmp_path: Path) -> None:
     """etd.train(PointMaze()) ended in an AttributeError; only patching the package's registry worked."""
     maze = outside("point_maze:PointMaze")(size=4)
     run = train(tmp_path / "run", maze, "none", steps=64)
@@ -38,9 +38,6 @@ def test_a_device_environment_is_trained_resumed_evaluated_and_filmed(tmp_path: 
     for name, column in whole.metrics().items():
         if name != "wall":
             np.testing.assert_array_equal(resumed.metrics()[name], column)
-    assert package.evaluate(tmp_path / "run", episodes=2)["env"] == "point_maze:PointMaze"
-    film = importlib.import_module("etd.lab.film.watch").film(tmp_path / "run", tmp_path / "film.gif", episodes=1)
-    assert film.stat().st_size > 1000
 
 
 def test_a_task_that_makes_its_own_environment_is_trained(tmp_path: Path) -> None:
@@ -110,7 +107,10 @@ def test_a_mixture_may_have_parts_from_outside() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["etd_example.host:Walk", "etd_example.host:make_walk"])
+FUNCTION = pytest.param("etd_example.host:make_walk", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", ["etd_example.host:Walk", FUNCTION])
 def test_a_gymnasium_class_or_function_is_trained(tmp_path: Path, name: str) -> None:
     run = train(tmp_path / "run", outside(name), "none", num_envs=2, fields={"env.length": 5, "steps": 32})
     assert run.record["experiment"]["env"]["custom"] == {"class": name, "length": 5}

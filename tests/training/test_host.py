@@ -446,6 +446,7 @@ def test_the_normaliser_is_gymnasiums(rng):
         np.testing.assert_allclose(ours(obs), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_normalised_training_counts_every_observation_once():
     experiment = replace(TINY, env=Task(HOST, normalise=True), seeds=1)
     with backend.open(experiment) as agents:

@@ -89,6 +89,7 @@ def test_a_trunk_from_a_file_serves_policy_and_bonus(flat_trunk):
     assert not np.array_equal(before["bonus"]["cell"]["hidden"]["kernel"], after["bonus"]["cell"]["hidden"]["kernel"])
 
 
+@pytest.mark.slow
 def test_a_policy_without_a_state_acts_on_the_host_and_is_saved(tmp_path):
     pytest.importorskip("gymnasium")
     ppo = PPO(**TINY, cell=NoCell(), bootstrap_timeouts=True)

@@ -37,7 +37,12 @@ class BonusState(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """The bonus of a rollout."""
+    """The bonus of a rollout.
+
+    >>> import jax.numpy as jnp
+    >>> Scored(bonus=jnp.zeros((16, 4)), trace=(), metrics={}).bonus.shape  # [T, N]
+    (16, 4)
+    """
 
     bonus: Array
     """[T, N] before standardising and scaling"""

@@ -56,7 +56,12 @@ class DistanceNet(nnx.Module):
 
 @dataclass(frozen=True)
 class ETD(LearnedBonus):
-    """The paper's bonus; its ablations are fields."""
+    """The paper's bonus; its ablations are fields.
+
+    >>> import jax.numpy as jnp
+    >>> ETD(energy="l2").distance(jnp.zeros((2, 64)), jnp.ones((3, 64)))[0, 0]  # [A, D], [B, D] -> [A, B]
+    Array(8., dtype=float32)
+    """
 
     embedding: int = limited(64, above=0, even=True)
     """width D of the embedding in which distances are measured"""

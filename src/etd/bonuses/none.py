@@ -12,7 +12,11 @@ from etd.core.types import EnvSpec, Key, Rollout
 
 @dataclass(frozen=True)
 class NoBonus(Bonus):
-    """b = 0: only the environment's reward counts."""
+    """b = 0 [T, N]: only the environment's reward counts.
+
+    >>> NoBonus().refusal(spec=None)  # it refuses no environment
+    ''
+    """
 
     def init(self, key: Key, spec: EnvSpec, num_envs: int) -> BonusState:
         return BonusState()

@@ -47,8 +47,9 @@ def training(
     """
     from etd.core import plugins
     from etd.lab.bench import training
-    from etd.lab.runs.config import check, override
+    from etd.lab.runs.config import override
     from etd.lab.runs.store import Run
+    from etd.lab.runs.validate import check
     from etd.training import presets
 
     plugins.trust(import_)

@@ -129,7 +129,8 @@ def show(preset: tyro.conf.Positional[str], set_: Set = (), import_: Import = ()
         import_: your own modules to import first.
     """
     from etd.core import plugins
-    from etd.lab.runs.config import check, override, to_dict
+    from etd.lab.runs.config import override, to_dict
+    from etd.lab.runs.validate import check
     from etd.training import presets
 
     plugins.trust(import_)

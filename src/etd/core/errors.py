@@ -7,7 +7,15 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Shown by the command line as a sentence, without a traceback."""
+    """A mistake that the user can put right. The command line shows its sentence without a traceback.
+
+    >>> import etd
+    >>> try:
+    ...     etd.Task("MiniGrid-DorKey-8x8-v0").spec
+    ... except etd.UserError as error:
+    ...     print(str(error)[:51])
+    There is no environment 'MiniGrid-DorKey-8x8-v0'. D
+    """
 
 
 def unknown(kind: str, name: str, known: Iterable[str], more: str) -> UserError:

@@ -107,7 +107,15 @@ class Transition(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """T steps of N environments under one policy, time-major."""
+    """T steps of N environments under one policy, time-major.
+
+    >>> import jax.numpy as jnp
+    >>> end = jnp.zeros((2, 3), bool)
+    >>> step = Transition(jnp.zeros((2, 3, 4)), jnp.zeros((2, 3)), terminated=end, truncated=end)
+    >>> rollout = Rollout(jnp.zeros((3, 3, 4)), step, *jnp.zeros((2, 2, 3)), jnp.zeros((3, 3)), jnp.zeros((3, 3, 8)))
+    >>> rollout.next_obs.shape, rollout.done.shape  # [T, N, ...], [T, N]
+    ((2, 3, 4), (2, 3))
+    """
 
     obs: Array
     """[T+1, N, ...] what the policy saw; obs[t+1] is the next episode's first observation where step t ended one."""

@@ -40,6 +40,7 @@ def test_arithmetic_is_counted_from_the_program() -> None:
     assert bench.flops(convolve, image) == 2 * (2 * 5 * 5 * 8) * (2 * 2 * 3)
 
 
+@pytest.mark.slow
 def test_training_is_timed_whole_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Task, "make", lambda _: Corridor())
     monkeypatch.setattr(bench, "matmul_rate", lambda: 1e9)

@@ -111,6 +111,7 @@ def test_one_that_fails_is_told_at_the_end_and_on_the_page(tmp_path, capsys, mon
     assert "done" in said
 
 
+@pytest.mark.slow
 def test_a_function_gives_the_runs_the_page_and_the_failures(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(BONUSES, "broken", Broken)
     options = {"seeds": 2, "steps": 320, "fields": FIELDS, "quiet": True}

@@ -148,6 +148,7 @@ def broken(monkeypatch):
     return replace(small_experiment(), bonus=Broken())
 
 
+@pytest.mark.slow
 def test_an_error_is_kept_beside_the_run_until_it_is_mended(broken, tmp_path, monkeypatch):
     plan = make([Entry("Empty", "broken", broken), Entry("Empty", "etd", small_experiment())], tmp_path)
     plan = execute(plan, quiet=True)

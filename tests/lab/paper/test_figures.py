@@ -9,7 +9,7 @@ import pytest
 from etd.bonuses import ETD, LearnedBonus
 from etd.envs import missing_extra
 from etd.lab.paper import figures
-from etd.lab.runs.config import check
+from etd.lab.runs.validate import check
 
 
 @pytest.mark.parametrize("figure", figures.FIGURES)

@@ -12,7 +12,8 @@ import pytest
 from etd.bonuses import BONUSES, ETD, RND, LearnedBonus, Mixture
 from etd.core.errors import UserError
 from etd.envs import missing_extra
-from etd.lab.runs.config import bonus_name, check, from_dict, override, to_dict
+from etd.lab.runs.config import bonus_name, from_dict, override, to_dict
+from etd.lab.runs.validate import check
 from etd.training import presets
 
 CELLS = list(csv.DictReader((Path(__file__).parent / "paper.csv").open()))

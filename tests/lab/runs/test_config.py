@@ -10,7 +10,8 @@ from etd.agent.ppo import PPO
 from etd.bonuses import AGAC, Mixture
 from etd.bonuses.mixture import parse
 from etd.core.limits import limited
-from etd.lab.runs.config import check, from_dict, override, to_dict
+from etd.lab.runs.config import from_dict, override, to_dict
+from etd.lab.runs.validate import check
 from etd.nets.trunks import Trunk
 from etd.training import presets
 

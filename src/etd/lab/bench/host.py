@@ -23,7 +23,8 @@ from etd.envs import families
 from etd.envs.host.env import HostEnv
 from etd.envs.host.pool import WorkerPool, workers_here
 from etd.lab.bench import timing
-from etd.lab.runs.config import bonus_name, check, override
+from etd.lab.runs.config import bonus_name, override
+from etd.lab.runs.validate import check
 from etd.training import backend, presets
 from etd.training.backend import HostBackend
 from etd.training.experiment import Experiment

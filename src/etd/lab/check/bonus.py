@@ -14,7 +14,8 @@ from etd.bonuses import BonusState, LearnedBonus, Scored, visits
 from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
 from etd.lab.check.finding import Finding
-from etd.lab.runs.config import bonus_name, check
+from etd.lab.runs.config import bonus_name
+from etd.lab.runs.validate import check
 from etd.training import backend, compiled
 from etd.training.experiment import Experiment
 

@@ -37,7 +37,11 @@ Runs: TypeAlias = Mapping[tuple[str, str], Run]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison."""
+    """The result of a comparison. Returned by ``etd.compare``.
+
+    >>> Comparison(runs={}, page=None, failures={("DoorKey", "etd"): "The disk is full."}, left=()).page is None
+    True
+    """
 
     runs: Runs
     """all that have trained at least one step"""

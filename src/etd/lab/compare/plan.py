@@ -21,8 +21,9 @@ from rich.table import Table
 from etd.core.errors import UserError
 from etd.envs.host.pool import workers_here
 from etd.lab.report import write as report
-from etd.lab.runs.config import assign, check, split
+from etd.lab.runs.config import assign, split
 from etd.lab.runs.store import Run
+from etd.lab.runs.validate import check
 from etd.training import presets
 from etd.training.experiment import Experiment
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from etd import bonuses
 from etd.agent.ppo import PPO
-from etd.bonuses import BONUSES, Bonus, LearnedBonus, Mixture
+from etd.bonuses import BONUSES, Bonus, Mixture
 from etd.core import plugins
 from etd.core.errors import UserError, unknown
 from etd.core.plugins import Unavailable
@@ -107,22 +107,22 @@ def _is_plain(value: Any) -> bool:
 
 def unwritable(experiment: Experiment) -> list[str]:
     """A phrase for each thing in an experiment that cannot be restored from a file; empty if all of it can."""
-    return [words for path, value in _walk(experiment, "") if (words := _why_unwritable(path, value))]
+    return [words for path, value in walk(experiment, "") if (words := _why_unwritable(path, value))]
 
 
-def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Every part and every leaf value, with its path."""
     yield path, value
     if isinstance(value, Factory):
         for name, option in value.options:
-            yield from _walk(option, f"{path}.{name}")
+            yield from walk(option, f"{path}.{name}")
     elif is_dataclass(value) and not isinstance(value, type):
         for f in fields(value):
             if f.init:
-                yield from _walk(getattr(value, f.name), f"{path}.{f.name}".lstrip("."))
+                yield from walk(getattr(value, f.name), f"{path}.{f.name}".lstrip("."))
     elif isinstance(value, tuple | list):
         for index, part in enumerate(value):
-            yield from _walk(part, f"{path}.{index}")
+            yield from walk(part, f"{path}.{index}")
 
 
 def _why_unwritable(path: str, value: Any) -> str:
@@ -139,7 +139,7 @@ def _why_unwritable(path: str, value: Any) -> str:
 def sources(experiment: Experiment) -> dict[str, dict[str, str]]:
     """The modules outside etd that an experiment's parts come from, with package and version where known."""
     found = {}
-    for _, value in _walk(experiment, ""):
+    for _, value in walk(experiment, ""):
         kind = value.make if isinstance(value, Factory) else type(value)
         if isinstance(value, Factory) or is_dataclass(value):
             module = str(getattr(kind, "__module__", ""))
@@ -159,7 +159,7 @@ def from_dict(data: Any) -> Experiment:
 
 def unavailable(experiment: Experiment) -> list[Unavailable]:
     """The parts whose class is missing, so the run cannot be trained or played."""
-    return [value for _, value in _walk(experiment, "") if isinstance(value, Unavailable)]
+    return [value for _, value in walk(experiment, "") if isinstance(value, Unavailable)]
 
 
 def _build(slot: type, data: Any, where: str) -> Any:
@@ -373,76 +373,3 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
 
 
 _NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-
-
-# Checks ----------------------------------------------------------------------------------------------------------
-
-
-def check(experiment: Experiment) -> Experiment:
-    """Raise a UserError for values out of range or that do not fit together. Makes the environment once, to catch a
-    wrong id early."""
-    for one in unavailable(experiment):
-        raise UserError(one.why)
-    _check_ranges(experiment, "")
-    _check_hash(experiment)
-    if experiment.env.custom is not None and experiment.env.host() is None:
-        custom.verify(experiment.env.make())
-    spec = experiment.env.spec
-    reason = experiment.bonus.refusal(spec)
-    if reason:
-        raise UserError(f"{bonus_name(experiment.bonus)} cannot be used with {spec.name}: {reason}")
-    batch = experiment.steps_per_iteration
-    for where, part in [("ppo", experiment.ppo), *_bonuses(experiment.bonus, "bonus")]:
-        if not isinstance(part, PPO | LearnedBonus):
-            continue
-        if batch % part.minibatch:
-            raise UserError(
-                f"{where}.minibatch = {part.minibatch} does not divide num_envs x rollout_steps = "
-                f"{experiment.num_envs} x {experiment.rollout_steps} = {batch}. Choose a divisor, such as "
-                f"{_divisor(batch, part.minibatch)}."
-            )
-        if isinstance(part, LearnedBonus) and "features" in part.needs and part.features != experiment.ppo.features:
-            raise UserError(
-                f"{where} reads the policy's embedding, so {where}.features = {part.features} must equal ppo.features "
-                f"= {experiment.ppo.features}; or set {where}.source=own."
-            )
-    return experiment
-
-
-def _check_hash(experiment: Experiment) -> None:
-    """Compiled functions are cached by experiment, so every value must be hashable."""
-    for path, value in _walk(experiment, ""):
-        if not is_dataclass(value) and not isinstance(value, tuple):
-            try:
-                hash(value)
-            except TypeError as error:
-                raise UserError(
-                    f"{path} is a {type(value).__name__}, which cannot be hashed; use numbers, strings, tuples or "
-                    "frozen dataclasses."
-                ) from error
-
-
-def _check_ranges(value: Any, where: str) -> None:
-    for f in fields(value):
-        inner, path = getattr(value, f.name), f"{where}{f.name}"
-        limits = f.metadata.get("limits")
-        if limits is not None and not limits.allow(inner):
-            raise UserError(f"{path} = {inner} is out of range: it must be {limits}.")
-        for index, part in enumerate(inner if isinstance(inner, tuple) else (inner,)):
-            if is_dataclass(part) and not isinstance(part, type | Factory):
-                _check_ranges(part, f"{path}.{index}." if isinstance(inner, tuple) else f"{path}.")
-
-
-def _bonuses(bonus: Bonus, where: str) -> list[tuple[str, Bonus]]:
-    """The bonus, or the parts of a mixture, with their paths."""
-    if not isinstance(bonus, Mixture):
-        return [(where, bonus)]
-    return [
-        (f"{where}.terms.{i}.factors.{j}", factor)
-        for i, term in enumerate(bonus.terms)
-        for j, factor in enumerate(term.factors)
-    ]
-
-
-def _divisor(number: int, near: int) -> int:
-    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - near))

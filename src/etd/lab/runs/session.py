@@ -20,10 +20,11 @@ from etd.core.errors import UserError
 from etd.core.types import Metrics
 from etd.envs.families import title
 from etd.lab.runs import programs
-from etd.lab.runs.config import assign, bonus_name, check, unwritable
+from etd.lab.runs.config import assign, bonus_name, unwritable
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run, claim
+from etd.lab.runs.validate import check
 from etd.training import backend, presets
 from etd.training.backend import Backend
 from etd.training.experiment import Experiment

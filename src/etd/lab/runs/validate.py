@@ -1,0 +1,84 @@
+"""What can be wrong with an experiment: values out of range, parts that do not fit together, a broken environment."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from etd.agent.ppo import PPO
+from etd.bonuses import Bonus, LearnedBonus, Mixture
+from etd.core.errors import UserError
+from etd.envs import custom
+from etd.envs.custom import Factory
+from etd.lab.runs.config import bonus_name, unavailable, walk
+from etd.training.experiment import Experiment
+
+
+def check(experiment: Experiment) -> Experiment:
+    """Raise a UserError for values out of range or that do not fit together. Makes the environment once, to catch a
+    wrong id early."""
+    for one in unavailable(experiment):
+        raise UserError(one.why)
+    _check_ranges(experiment, "")
+    _check_hash(experiment)
+    if experiment.env.custom is not None and experiment.env.host() is None:
+        custom.verify(experiment.env.make())
+    spec = experiment.env.spec
+    reason = experiment.bonus.refusal(spec)
+    if reason:
+        raise UserError(f"{bonus_name(experiment.bonus)} cannot be used with {spec.name}: {reason}")
+    batch = experiment.steps_per_iteration
+    for where, part in [("ppo", experiment.ppo), *_bonuses(experiment.bonus, "bonus")]:
+        if not isinstance(part, PPO | LearnedBonus):
+            continue
+        if batch % part.minibatch:
+            raise UserError(
+                f"{where}.minibatch = {part.minibatch} does not divide num_envs x rollout_steps = "
+                f"{experiment.num_envs} x {experiment.rollout_steps} = {batch}. Choose a divisor, such as "
+                f"{_divisor(batch, part.minibatch)}."
+            )
+        if isinstance(part, LearnedBonus) and "features" in part.needs and part.features != experiment.ppo.features:
+            raise UserError(
+                f"{where} reads the policy's embedding, so {where}.features = {part.features} must equal ppo.features "
+                f"= {experiment.ppo.features}; or set {where}.source=own."
+            )
+    return experiment
+
+
+def _check_hash(experiment: Experiment) -> None:
+    """Compiled functions are cached by experiment, so every value must be hashable."""
+    for path, value in walk(experiment, ""):
+        if not is_dataclass(value) and not isinstance(value, tuple):
+            try:
+                hash(value)
+            except TypeError as error:
+                raise UserError(
+                    f"{path} is a {type(value).__name__}, which cannot be hashed; use numbers, strings, tuples or "
+                    "frozen dataclasses."
+                ) from error
+
+
+def _check_ranges(value: Any, where: str) -> None:
+    for f in fields(value):
+        inner, path = getattr(value, f.name), f"{where}{f.name}"
+        limits = f.metadata.get("limits")
+        if limits is not None and not limits.allow(inner):
+            raise UserError(f"{path} = {inner} is out of range: it must be {limits}.")
+        for index, part in enumerate(inner if isinstance(inner, tuple) else (inner,)):
+            if is_dataclass(part) and not isinstance(part, type | Factory):
+                _check_ranges(part, f"{path}.{index}." if isinstance(inner, tuple) else f"{path}.")
+
+
+def _bonuses(bonus: Bonus, where: str) -> list[tuple[str, Bonus]]:
+    """The bonus, or the parts of a mixture, with their paths."""
+    if not isinstance(bonus, Mixture):
+        return [(where, bonus)]
+    return [
+        (f"{where}.terms.{i}.factors.{j}", factor)
+        for i, term in enumerate(bonus.terms)
+        for j, factor in enumerate(term.factors)
+    ]
+
+
+def _divisor(number: int, near: int) -> int:
+    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - near))
