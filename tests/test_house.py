@@ -76,6 +76,7 @@ def test_bonuses_come_without_the_lab() -> None:
 
 # Public names ----------------------------------------------------------------------------------------------------
 
+MARKS = {"compare": pytest.mark.slow, "distance": pytest.mark.slow}
 TABLES = {"BONUSES", "PRESETS"}
 """Dictionaries, which have no docstring."""
 NEEDED = {
@@ -100,7 +101,9 @@ def test_a_public_name_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.usefixtures("compile_quickly")
-@pytest.mark.parametrize("name", sorted(set(etd.__all__) - TABLES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=MARKS.get(name, ())) for name in sorted(set(etd.__all__) - TABLES)]
+)
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     thing = getattr(etd, name)

@@ -90,6 +90,7 @@ def test_what_gymnax_does_not_have_is_refused() -> None:
             gymnax._action("x", space)
 
 
+@pytest.mark.slow
 def test_it_trains_and_resumes(tmp_path: Path) -> None:
     tiny = {
         "ppo.minibatch": 32,

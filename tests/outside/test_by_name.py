@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.outside.conftest import TINY, command, etd, surroundings
 
 PARTS = [
@@ -64,6 +66,7 @@ def test_train_kill_resume_evaluate_watch_report_check_compare(tmp_path: Path) -
     assert "--set ppo=etd_example.parts:MyPPO" in page
 
 
+@pytest.mark.slow
 def test_check_and_compare(tmp_path: Path) -> None:
     small = ["--set", "bonus.minibatch=32", "--set", "bonus.epochs=1", "--set", "bonus.features=8", *TINY]
     said = etd("check", *PARTS[:6], *small, folder=tmp_path)

@@ -88,6 +88,7 @@ def test_a_class_takes_the_presets_settings_but_for_what_it_declares() -> None:
     assert (chosen.bonus.epochs, chosen.bonus.norm, chosen.mix.extrinsic) == (4, "layer", 10.0)
 
 
+@pytest.mark.slow
 def test_a_bonus_that_nobody_registered_is_trained_and_opened_again(tmp_path: Path) -> None:
     """It ended in a bare StopIteration, and lived only in the process that had put it into BONUSES."""
     impact = outside("etd_example.bonus:Impact")(minibatch=32, features=8, epochs=1, norm="none")

@@ -71,6 +71,7 @@ def test_examples_are_the_bonus_own_and_name_frames(maze: Maze) -> None:
         assert len(named_) == 2
 
 
+@pytest.mark.slow
 def test_learning_lowers_the_bonus_own_loss(found: lab.Distances, maze: Maze, learners) -> None:
     """The programs are those that ``found`` has compiled; the rates make them ten times as fast."""
     seen = lab.walk(maze, 6, jax.random.key(0))

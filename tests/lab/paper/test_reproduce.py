@@ -78,6 +78,7 @@ def test_trains_what_is_missing_resumes_what_is_cut_and_skips_the_rest(tiny, tmp
     assert "done" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_budget_stops_cleanly_and_says_what_is_left(tiny, tmp_path, capsys):
     out = str(tmp_path / "runs")
     main(["reproduce", tiny, "--out", out, "--only", "Empty/*", "--steps", "64"])

@@ -68,7 +68,8 @@ def test_table_of_achievements() -> None:
     assert "87.5%" in lines[order[0]]
 
 
-@pytest.mark.parametrize("fault", [pytest.param("", marks=pytest.mark.slow), "step kill"])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", "step kill"])
 def test_on_the_host_episodes_are_shared_out_and_can_be_played_again(fault: str, tmp_path: Path, monkeypatch) -> None:
     """Five episodes in two environments: three and two, each whole, each given by its seed and actions; what is lost
     with a worker is made up for."""
