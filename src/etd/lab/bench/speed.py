@@ -9,7 +9,7 @@ stepping is also timed alone, on a pool generated beforehand.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,11 +43,6 @@ class Speed(NamedTuple):
     steps_per_s: float
     """The best of the repeats: other work on the machine can only slow one down."""
     compile_s: float = 0.0
-
-
-def sweep(env: DeviceEnv, batches: Sequence[int] = BATCHES, seconds: float = 1.0) -> list[Speed]:
-    """Ours at every batch size, with and without generating starts."""
-    return [ours(env, batch, seconds, starts) for batch in batches for starts in (True, False)]
 
 
 def ours(env: DeviceEnv, batch: int, seconds: float = 1.0, starts: bool = True) -> Speed:

@@ -28,7 +28,7 @@ class Progress:
         columns = [BarColumn(24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
         self.bar = Bar(*columns, console=self.console, disable=not self.live, transient=False)
         self.began = self.first = time.monotonic()
-        self.first_step = self.last_step = 0
+        self.first_step = 0
         self.spoke = 0.0
 
     def __enter__(self) -> Progress:
