@@ -14,7 +14,7 @@ from tests.closeness import assert_close
 from etd.agent.ppo import PPO
 from etd.bonuses import ETD, NoBonus
 from etd.envs import Task
-from etd.training import compiled, learn
+from etd.training import backend, compiled, learn
 from etd.training.experiment import Experiment
 
 TINY = Experiment(
@@ -121,3 +121,19 @@ def test_a_start_depends_on_its_seed_alone(quick, start):
     np.testing.assert_array_equal(alone.key, start.key[1])
     assert_same(alone.envs, of_seed(start.envs, 1))
     assert_close(alone.learner.policy, of_seed(start.learner.policy, 1))
+
+
+def test_a_deterministic_experiment_has_its_kernels_fixed_on_a_gpu(monkeypatch):
+    exact = replace(TINY, deterministic=True)
+    assert compiled.options(exact) is None  # a CPU needs none
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert compiled.options(exact) == {**compiled.options(TINY), **compiled.FIXED_KERNELS}
+
+
+def test_programs_with_options_describe_their_state(monkeypatch):
+    """As on a GPU. A CPU accepts a GPU's options and ignores them; a jitted function with options inside another is an
+    error in JAX."""
+    monkeypatch.setattr(compiled, "options", lambda _: {**compiled.GRAPHS, **compiled.FIXED_KERNELS})
+    shapes = backend.shapes(replace(TINY, seed=77))
+    assert shapes.iteration.shape == (2,)
+    np.testing.assert_array_equal(compiled.Program(TINY, lambda x: x + 1)(jnp.ones(2)), 2)

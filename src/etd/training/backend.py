@@ -25,6 +25,7 @@ from etd.envs.host.env import HostEnv
 from etd.envs.noise import Noisy
 from etd.training import compiled, host_play, spec_check
 from etd.training.collect import to_env
+from etd.training.compiled import Program
 from etd.training.evaluate import Outcome, replay
 from etd.training.experiment import Experiment
 from etd.training.host_collect import HostCollector
@@ -57,12 +58,16 @@ class Backend(ABC):
     """The agents of an experiment, all seeds together, in their environments. Leaving its context stops its processes;
     they restart when needed."""
 
-    def __init__(self, experiment: Experiment, spec: EnvSpec) -> None:
-        self.experiment, self.spec = experiment, spec
+    def __init__(self, experiment: Experiment, spec: EnvSpec, init: Program) -> None:
+        self.experiment, self.spec, self._init = experiment, spec, init
 
-    @abstractmethod
     def start(self) -> TrainState:
         """The first state of all seeds, leaves [S, ...]."""
+        return self._init()
+
+    def shapes(self) -> TrainState:
+        """Shapes and types of the whole training state, without computing anything."""
+        return self._init.shapes()
 
     @abstractmethod
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
@@ -109,7 +114,7 @@ def open(experiment: Experiment, say: Callable[[str], None] = print) -> Backend:
 
 def shapes(experiment: Experiment) -> PyTree:
     """Shapes and types of the whole training state, without computing anything."""
-    return jax.eval_shape(open(experiment).start)
+    return open(experiment).shapes()
 
 
 class DeviceBackend(Backend):
@@ -117,11 +122,8 @@ class DeviceBackend(Backend):
 
     def __init__(self, experiment: Experiment) -> None:
         self.env = experiment.env.make()
-        super().__init__(experiment, self.env.spec)
-        self._init, self._step = compiled.make_init(experiment), compiled.make_step(experiment)
-
-    def start(self) -> TrainState:
-        return self._init()
+        super().__init__(experiment, self.env.spec, compiled.make_init(experiment))
+        self._step = compiled.make_step(experiment)
 
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
         return self._step(state)
@@ -184,15 +186,12 @@ class HostBackend(Backend):
     """Acting is a Python loop over environments in worker processes; learning is the same compiled function."""
 
     def __init__(self, experiment: Experiment, env: HostEnv, say: Callable[[str], None] = print) -> None:
-        super().__init__(experiment, env.spec)
+        super().__init__(experiment, env.spec, compiled.make_host_init(experiment, env))
         self.env, self.say = env, say
         self.collector: HostCollector | None = None
         """created at the first iteration, from the environments in its state"""
-        self._init, self._noise = compiled.make_host_init(experiment, env), compiled.make_noise(experiment)
+        self._noise = compiled.make_noise(experiment)
         self._act, self._update = compiled.make_actor(experiment), compiled.make_update(experiment)
-
-    def start(self) -> TrainState:
-        return self._init()
 
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
         return self._update(state, *self._rollout(state))

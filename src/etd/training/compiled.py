@@ -23,10 +23,18 @@ from etd.training.evaluate import Episodes, Outcome, outcome, play
 from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
 
+GRAPHS: dict[str, Any] = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
+    "xla_gpu_graph_min_graph_size": 1,
+}
+"""Loops as CUDA graphs: most kernels here run for less time than it takes to launch one."""
+FIXED_KERNELS: dict[str, Any] = {"xla_gpu_deterministic_ops": True}
+"""XLA otherwise chooses among kernels by timing them, and so differently from one compilation to the next."""
+
 
 @lru_cache(maxsize=8)
-def make_init(experiment: Experiment) -> Callable[[], TrainState]:
-    """A function that returns the first state of all seeds, leaves [S, ...]."""
+def make_init(experiment: Experiment) -> Program:
+    """A compiled function without arguments that returns the first state of all seeds, leaves [S, ...]."""
     return _init(experiment, partial(learn.init, experiment, experiment.env.make()))
 
 
@@ -38,7 +46,7 @@ def make_step(experiment: Experiment) -> Callable[[TrainState], tuple[TrainState
     the last bits, and a resumed run must continue exactly wherever it stopped. The cost of the call is negligible.
     """
     env, place = experiment.env.make(), _place(experiment.seeds)
-    step = _precise(experiment, jax.jit(over_seeds(partial(learn.iterate, experiment, env)), donate_argnums=0))
+    step = Program(experiment, over_seeds(partial(learn.iterate, experiment, env)), donate_argnums=0)
     return step if place is None else lambda state: step(_moved(state, place))
 
 
@@ -51,24 +59,24 @@ def make_collector(experiment: Experiment) -> Callable[[TrainState], tuple[Train
         envs, hidden, rollout, _ = learn.act(experiment, env, state)
         return state._replace(envs=envs, hidden=hidden, iteration=state.iteration + 1), rollout
 
-    return _precise(experiment, jax.jit(over_seeds(collect)))
+    return Program(experiment, over_seeds(collect))
 
 
-def _init(experiment: Experiment, one: Callable[[Key], TrainState]) -> Callable[[], TrainState]:
+def _init(experiment: Experiment, one: Callable[[Key], TrainState]) -> Program:
     """The first state of all seeds, where ``one`` maps a seed's key to its first state."""
 
     def begin() -> TrainState:
         seeds = experiment.seed + jnp.arange(experiment.seeds)
         return _shared(jax.vmap(lambda seed: one(jax.random.key(seed))))(seeds)
 
-    return _precise(experiment, jax.jit(begin))
+    return Program(experiment, begin)
 
 
 # The parts of an iteration with environments on the host.
 
 
 @lru_cache(maxsize=8)
-def make_host_init(experiment: Experiment, env: HostEnv) -> Callable[[], TrainState]:
+def make_host_init(experiment: Experiment, env: HostEnv) -> Program:
     """Like ``make_init``, for host environments that have not started yet."""
     return _init(experiment, lambda key: learn.assemble(experiment, env.spec, env.begin(experiment.num_envs), key))
 
@@ -118,7 +126,7 @@ def make_episode_scorer(experiment: Experiment) -> Callable[[TrainState, int, Ar
         scored = bonus.score(learner.bonus._replace(memory=fresh.memory), rollout, named(state.key[index], "score"))[1]
         return scored.bonus[:, 0]
 
-    return _precise(experiment, jax.jit(appraise))
+    return Program(experiment, appraise)
 
 
 @lru_cache(maxsize=8)
@@ -130,7 +138,7 @@ def make_actor(experiment: Experiment) -> Callable[[Learner, Array, Array, Array
         row, after = act(policy.net(), obs, hidden, noise, experiment.bonus.needs)
         return {name: value for name, value in row.items() if name not in ("obs", "hidden")}, after
 
-    return _precise(experiment, jax.jit(over_seeds(look)))
+    return Program(experiment, over_seeds(look))
 
 
 @lru_cache(maxsize=8)
@@ -138,7 +146,7 @@ def make_update(experiment: Experiment) -> Callable[[TrainState, PyTree, PyTree,
     """A compiled ``learn.learn_from_rollout`` for all seeds. It consumes the state."""
     work = partial(learn.learn_from_rollout, experiment, experiment.env.spec)
     place = _place(experiment.seeds)
-    step = _precise(experiment, jax.jit(over_seeds(work), donate_argnums=0))
+    step = Program(experiment, over_seeds(work), donate_argnums=0)
     return step if place is None else lambda state, *rest: step(_moved(state, place), *rest)
 
 
@@ -160,7 +168,7 @@ def _of_one_seed(experiment: Experiment, work: Callable) -> Callable:
     def run(state: TrainState, index: int, key: Key) -> Any:
         return work(env, jax.tree.map(lambda leaf: leaf[index], state.learner), key)
 
-    return _precise(experiment, jax.jit(run))
+    return Program(experiment, run)
 
 
 def over_seeds(function: Callable) -> Callable:
@@ -174,6 +182,23 @@ def over_seeds(function: Callable) -> Callable:
     return _shared(jax.vmap(function))
 
 
+class Program:
+    """A function, compiled as the experiment asks: at its precision and, if it is deterministic, to the same kernels
+    every time."""
+
+    def __init__(self, experiment: Experiment, function: Callable, **jit: Any) -> None:
+        self.experiment = experiment
+        self.jitted = jax.jit(function, compiler_options=options(experiment), **jit)
+
+    def __call__(self, *args: PyTree) -> Any:
+        with precision(self.experiment):
+            return self.jitted(*args)
+
+    def shapes(self, *args: PyTree) -> Any:
+        """Shapes and types of its result, without computing anything."""
+        return self.jitted.eval_shape(*args)
+
+
 def precision(experiment: Experiment) -> AbstractContextManager:
     """A context in which matrix products are traced at the experiment's precision.
 
@@ -182,6 +207,13 @@ def precision(experiment: Experiment) -> AbstractContextManager:
     if jax.default_backend() == "cpu":
         return nullcontext()
     return jax.default_matmul_precision(experiment.precision)
+
+
+def options(experiment: Experiment) -> dict[str, Any] | None:
+    """XLA's options for the experiment's programs."""
+    if jax.default_backend() != "gpu":
+        return None
+    return {**GRAPHS, **(FIXED_KERNELS if experiment.deterministic else {})}
 
 
 def _place(seeds: int) -> NamedSharding | None:
@@ -212,11 +244,3 @@ def _moved(state: TrainState, place: NamedSharding) -> TrainState:
     moved = jax.device_put(state, place)
     jax.tree.map(lambda leaf: leaf.delete(), state)
     return moved
-
-
-def _precise(experiment: Experiment, function: Callable) -> Callable:
-    def run(*args: PyTree) -> PyTree:
-        with precision(experiment):
-            return function(*args)
-
-    return run

@@ -37,6 +37,8 @@ class Experiment:
     """independent agents, trained together as one batch"""
     precision: Literal["float32", "tensorfloat32"] = "float32"
     """precision of matrix products on a GPU; tensorfloat32 keeps 10 bits of mantissa and is faster"""
+    deterministic: bool = False
+    """the same numbers every time on a GPU: XLA does not choose among kernels by timing them"""
 
     def __post_init__(self) -> None:
         """Resolve parts given by name or class, and an environment given as an object."""
