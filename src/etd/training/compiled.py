@@ -30,6 +30,8 @@ GRAPHS: dict[str, Any] = {
 """Loops as CUDA graphs: most kernels here run for less time than it takes to launch one."""
 FIXED_KERNELS: dict[str, Any] = {"xla_gpu_deterministic_ops": True}
 """XLA otherwise chooses among kernels by timing them, and so differently from one compilation to the next."""
+MANY_SEEDS = 16
+"""From here on cuBLAS's fixed kernels are faster than Triton's (results/exact)."""
 
 
 @lru_cache(maxsize=8)
@@ -213,7 +215,9 @@ def options(experiment: Experiment) -> dict[str, Any] | None:
     """XLA's options for the experiment's programs."""
     if jax.default_backend() != "gpu":
         return None
-    return {**GRAPHS, **(FIXED_KERNELS if experiment.deterministic else {})}
+    if not experiment.deterministic:
+        return GRAPHS
+    return {**GRAPHS, **FIXED_KERNELS, "xla_gpu_enable_triton_gemm": experiment.seeds < MANY_SEEDS}
 
 
 def _place(seeds: int) -> NamedSharding | None:

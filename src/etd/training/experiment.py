@@ -38,7 +38,8 @@ class Experiment:
     precision: Literal["float32", "tensorfloat32"] = "float32"
     """precision of matrix products on a GPU; tensorfloat32 keeps 10 bits of mantissa and is faster"""
     deterministic: bool = False
-    """the same numbers every time on a GPU: XLA does not choose among kernels by timing them"""
+    """train to the same bits every time on a GPU, some 15 % slower: kernels are not chosen by timing them. A CPU always
+    does"""
 
     def __post_init__(self) -> None:
         """Resolve parts given by name or class, and an environment given as an object."""
