@@ -14,7 +14,8 @@ import pytest
 
 from etd import UserError
 from etd.lab.runs import session
-from etd.lab.runs.store import Run, claim
+from etd.lab.runs.lock import claim
+from etd.lab.runs.store import Run
 from etd.training import backend
 
 
@@ -220,7 +221,7 @@ def test_what_is_not_a_run(tmp_path, run):
     with pytest.raises(UserError, match="newer etd"):
         Run.open(run.path)
     file.write_text(file.read_text()[:50])
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be used: Unterminated string"):
         Run.open(run.path)
 
 

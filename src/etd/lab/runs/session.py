@@ -21,9 +21,10 @@ from etd.core.types import Metrics
 from etd.envs.families import title
 from etd.lab.runs import programs
 from etd.lab.runs.config import assign, bonus_name, unwritable
+from etd.lab.runs.lock import claim
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
-from etd.lab.runs.store import Run, claim
+from etd.lab.runs.store import Run
 from etd.lab.runs.validate import check
 from etd.training import backend, presets
 from etd.training.backend import Backend
@@ -79,10 +80,10 @@ def train(
     path = Path(out) if out else _free_name(experiment)
     news = [f"Only this process can resume this run: {words}." for words in unwritable(experiment)[:1]]
     check_sinks(sinks)
-    with claim(path):
+    with claim(path) as unlocked:
         run = Run.create(path, experiment, overwrite)
         try:
-            return _advance(run, None, 0, news, _End(until, deadline), sinks, quiet)
+            return _advance(run, None, 0, [*unlocked, *news], _End(until, deadline), sinks, quiet)
         except BaseException:
             run.put_back()  # what it was to replace
             raise
@@ -111,15 +112,16 @@ def resume(
     run = Run.open(Path(path))
     refuse_copy(run)
     run.require()
-    with claim(run.path):
+    with claim(run.path) as unlocked:
         if steps is not None:
             run.extend(check(assign(run.experiment, "steps", steps)))
         if not run.checkpoints():  # stopped before its first checkpoint: start over
             run.rewind(0)
-            return _advance(run, None, 0, [], _End(until, deadline), sinks, quiet)
+            return _advance(run, None, 0, unlocked, _End(until, deadline), sinks, quiet)
         state, iteration, complaints = run.load(backend.shapes(run.experiment))
+        news = [*unlocked, *complaints, *filter(None, [run.flaws(iteration)])]
         run.rewind(iteration)
-        return _advance(run, state, iteration, complaints, _End(until, deadline), sinks, quiet)
+        return _advance(run, state, iteration, news, _End(until, deadline), sinks, quiet)
 
 
 def refuse_copy(run: Run) -> None:
