@@ -53,7 +53,7 @@ def tampered(run: package.Run, **parts: Any) -> Path:
 
 
 PARTS = {
-    "bonus": {"bonus": {"class": "written:Impact", "scale": 2.0, "minibatch": 32}},
+    "bonus": {"bonus": {"class": "written:Impact", "scale": 2.0}},
     "ppo": {"ppo": {"class": "written:Impact"}},
     "env": {"env": {"id": "written:PointMaze", "custom": {"class": "written:PointMaze", "size": 4}}},
     "registered": {"env": {"id": "gymnasium:written:Thing-v0"}},
@@ -99,7 +99,7 @@ def test_having_imported_it_is_enough(run: package.Run, trap: Path) -> None:
 
 
 def test_an_installed_package_declares_itself(run: package.Run, trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tampered(run, bonus={"class": "etd_example.bonus:Impact", "minibatch": 32})
+    path = tampered(run, bonus={"class": "etd_example.bonus:Impact"})
     sys.modules.pop("etd_example.bonus", None)
     with pytest.raises(package.UserError, match=r"--import etd_example\.bonus"):
         package.Run.open(path).require()

@@ -57,10 +57,9 @@ def opened(path: Path) -> BinaryIO:
 def read(path: Path, largest: int) -> bytes:
     """A file's content; an OSError if it is no file or larger than ``largest`` bytes."""
     with opened(path) as stream:
-        content = stream.read(min(largest, os.fstat(stream.fileno()).st_size) + 1)
-    if len(content) > largest:
-        raise OSError(f"it has more than {largest:,} bytes")
-    return content
+        if os.fstat(stream.fileno()).st_size <= largest:
+            return stream.read()
+    raise OSError(f"it has more than {largest:,} bytes")
 
 
 def reason(error: Exception) -> str:

@@ -167,6 +167,7 @@ def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged], failures: M
         _claims(claims) if claims else "",
         _failures(failures) if failures else "",
         _columns(names, headlines) if few else "",
+        *(page.note(words) for run in runs if (words := run.flaws())),
         f"<h2>Learning curves</h2>\n{page.drawing(curves, caption)}",
         comparison.tables(study) if statistics.shared(study) else "",
         _unlocked(names, runs),

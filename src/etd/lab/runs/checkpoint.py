@@ -93,7 +93,7 @@ def _read(archive: zipfile.ZipFile, wanted: dict[str, Any]) -> list[np.ndarray]:
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, wanted: Any) -> np.ndarray:
     with archive.open(member) as stream:
-        shape, dtype = _header(stream)
+        shape, dtype = _header(stream, name)
         size = stream.tell() + math.prod(shape) * dtype.itemsize
     if dtype.hasobject:
         raise DamagedError(f"{name} holds Python objects, which etd neither writes nor reads")
@@ -106,19 +106,19 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, wanted:
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise DamagedError(f"it has an array of NumPy's format {version}")
+def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype]:
+    known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    try:
+        shape, _, dtype = known[np.lib.format.read_magic(stream)](stream)
+    except Exception as error:  # a header is a Python expression, in which anything may be wrong
+        raise DamagedError(f"the header of {name} cannot be read") from error
     return shape, dtype
 
 
 def _verify(archive: zipfile.ZipFile) -> None:
-    """Raise an error if a checksum is wrong."""
+    """Raise an error if a checksum is wrong, or members seem to be hidden in a comment, which etd never writes."""
+    if any(member.comment for member in archive.infolist()):
+        raise DamagedError("its list of arrays is broken")
     if sum(member.file_size for member in archive.infolist()) > VERIFIED:
         return
     for member in archive.infolist():

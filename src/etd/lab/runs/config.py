@@ -371,7 +371,10 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
                 continue
         return _typed(options[-1], value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise UserError(f"{where} takes a number of at most 1e308.") from error
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if hint not in _NAMES:  # a user-defined type, which only their class understands

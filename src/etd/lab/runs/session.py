@@ -111,7 +111,7 @@ def resume(
     """
     run = Run.open(Path(path))
     refuse_copy(run)
-    run.require()
+    check(run.require())
     with claim(run.path) as unlocked:
         if steps is not None:
             run.extend(check(assign(run.experiment, "steps", steps)))
@@ -141,7 +141,7 @@ def load(path: str | Path) -> tuple[Run, TrainState]:
     1
     """
     run = Run.open(Path(path))
-    return run, run.load(backend.shapes(run.require()))[0]
+    return run, run.load(backend.shapes(check(run.require())))[0]
 
 
 def _free_name(experiment: Experiment) -> Path:

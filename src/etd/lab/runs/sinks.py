@@ -37,10 +37,9 @@ class TensorBoard:
 
     def __init__(self, run: Run):
         writer = extra(self.module, "tensorboard").SummaryWriter
-        seeds = range(run.experiment.seed, run.experiment.seed + run.experiment.seeds)
         unique = f".{time.time_ns()}"  # by default files are named by the second, and may collide
         folder = run.path / "tensorboard"
-        self.writers = {seed: writer(str(folder / f"seed{seed}"), filename_suffix=unique) for seed in seeds}
+        self.writers = {seed: writer(str(folder / f"seed{seed}"), filename_suffix=unique) for seed in run.seeds}
 
     def log(self, rows: list[dict[str, float]]) -> None:
         for row in rows:

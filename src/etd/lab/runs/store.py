@@ -35,7 +35,6 @@ from etd.lab.runs.lock import make
 from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.record import read_experiment, read_record
 from etd.lab.runs.table import Table
-from etd.lab.runs.validate import check
 from etd.training.experiment import Experiment
 
 FILE = "run.json"
@@ -100,13 +99,16 @@ class Run:
         return cls(path, read_record(file))
 
     def require(self) -> Experiment:
-        """The experiment, or a UserError if it cannot be trained here, as when the class of a part is missing."""
-        if (lost := self.record.get("unwritable")) and unavailable(self.experiment):
+        """The experiment, or a UserError if the class of a part is missing."""
+        missing = unavailable(self.experiment)
+        if missing and (lost := self.record.get("unwritable")):
             raise UserError(
                 f"{self.path} can be resumed, evaluated or filmed only by the process that started it: {lost[0]}. "
                 "Define it in an importable module, and new runs can be opened anywhere."
             )
-        return check(self.experiment)
+        for one in missing:
+            raise UserError(one.why)
+        return self.experiment
 
     def extend(self, experiment: Experiment) -> None:
         """Replace the experiment by one that differs only in its steps."""
@@ -241,7 +243,7 @@ class Run:
         thinned = [row for row, number in zip(found.rows, numbers, strict=True) if number in chosen]
         folder.mkdir(parents=True, exist_ok=True)
         files.write(folder / "metrics.csv", table.text([found.header, *thinned]))
-        kept = Run(folder, self.record)
+        kept = Run(folder, self.record, self.experiment)
         kept._write_record()
         return kept
 
