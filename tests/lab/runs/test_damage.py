@@ -266,14 +266,18 @@ def test_a_resumed_run_tells_of_its_gaps_and_goes_on(run: Run, capsys: pytest.Ca
     done = session.resume(run.path, steps=384)
     assert "are not whole: rows of iterations 2, 5 are missing." in capsys.readouterr().out
     assert done.metrics()["iteration"].tolist() == [1, 1, 2, 3, 3, 4, 4, 6, 6]
-    page = write([run.path], run.path / "report.html").read_text()
-    assert "are not whole: rows of iterations 2, 5 are missing." in page
     assert done.keep(run.path.parent / "kept").flaws() == ""  # thinned on purpose
 
 
 def test_a_page_about_damaged_metrics_is_written_or_refused(run: Run) -> None:
     run.metrics_file.write_text("what\n")
-    assert "1 line cannot be read" in write([run.path], run.path / "report.html").read_text()
+    secret = run.path.parent / "secret"
+    secret.write_bytes(b"GIF of a secret")
+    (run.path / "episode.gif").symlink_to(secret)
+    run.path = run.path.rename(run.path.with_name(r"a run for $\x{1}$"))
+    page = write([run.path], run.path / "report.html").read_text()
+    assert "are not whole: 1 line cannot be read, rows of iterations 1 to 5 are missing." in page
+    assert "data:image/gif" not in page
     for missing, content in {
         "step": "iteration,seed,return\n1,3,0.5\n",
         "return": "iteration,seed,step\n1,3,64\n",
@@ -404,11 +408,12 @@ def test_a_checkpoint_that_is_no_file_is_neither_read_nor_waited_for_nor_removed
 
 
 def test_every_byte_that_flips_is_noticed_or_harmless(saved: Run) -> None:
-    """The state is the same, or the one before it, or the file is said not to fit; never a traceback."""
+    """The state is the same, or the one before it; never is the file said to be intact but of another state. Every
+    other byte, to save time."""
     newest = saved.checkpoints()[0]
     whole = newest.read_bytes()
     noticed = 0
-    for place in range(len(whole)):
+    for place in range(0, len(whole), 2):
         newest.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
         try:
             state, _, complaints = saved.load(LIKE)
@@ -416,7 +421,7 @@ def test_every_byte_that_flips_is_noticed_or_harmless(saved: Run) -> None:
             pytest.fail(f"byte {place}: {error}")
         same(state)
         noticed += len(complaints)
-    assert noticed > len(whole) / 2
+    assert noticed > len(whole) / 4
 
 
 def test_a_checkpoint_of_another_state_is_intact_and_stays(saved: Run) -> None:

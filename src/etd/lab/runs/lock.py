@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from etd.core import files
 from etd.core.errors import UserError
 
 fcntl: Any
@@ -44,6 +45,8 @@ def make(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"{path} cannot be created: a file is in the way. Choose another --out.") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be created: {files.reason(error)}. Choose another --out.") from error
 
 
 def _locked(path: Path) -> int | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from etd.core import files
 from etd.core.errors import UserError
 from etd.core.types import Metrics
 from etd.envs.families import title
@@ -114,13 +115,17 @@ def resume(
     check(run.require())
     with claim(run.path) as unlocked:
         if steps is not None:
-            run.extend(check(assign(run.experiment, "steps", steps)))
+            longer = check(assign(run.experiment, "steps", steps))
+            with _disk(run):
+                run.extend(longer)
         if not run.checkpoints():  # stopped before its first checkpoint: start over
-            run.rewind(0)
+            with _disk(run):
+                run.rewind(0)
             return _advance(run, None, 0, unlocked, _End(until, deadline), sinks, quiet)
         state, iteration, complaints = run.load(backend.shapes(run.experiment))
         news = [*unlocked, *complaints, *filter(None, [run.flaws(iteration)])]
-        run.rewind(iteration)
+        with _disk(run):
+            run.rewind(iteration)
         return _advance(run, state, iteration, news, _End(until, deadline), sinks, quiet)
 
 
@@ -289,10 +294,12 @@ def _save(run: Run, state: TrainState, iteration: int) -> None:
 
 @contextmanager
 def _disk(run: Run) -> Iterator[None]:
-    """Report a full disk as a UserError; the last checkpoint stays intact."""
+    """Report a full or protected disk as a UserError; the last checkpoint stays intact."""
     try:
         yield
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UserError(f"{run.path} cannot be written: {files.reason(error)}. Its files are untouched.") from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise UserError(

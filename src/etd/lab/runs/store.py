@@ -150,8 +150,8 @@ class Run:
 
     def _refuse_links(self) -> None:
         """A run is written to its own files and folders; a link could lead anywhere."""
-        for path in (self.metrics_file, self.path / "checkpoints", self.aside):
-            _refuse_link(path)
+        for name in (self.metrics_file.name, "checkpoints", self.aside.name, "tensorboard", "wandb"):
+            _refuse_link(self.path / name)
 
     def _sweep(self) -> None:
         """Remove what killed processes left behind, under names of this version and of etd 0.1."""
