@@ -119,9 +119,10 @@ def resume(
             with _disk(run):
                 run.extend(longer)
         if not run.checkpoints():  # stopped before its first checkpoint: start over
+            anew = [f"{run.path} has no checkpoint and starts over."] if run.metrics_file.exists() else []
             with _disk(run):
                 run.rewind(0)
-            return _advance(run, None, 0, unlocked, _End(until, deadline), sinks, quiet)
+            return _advance(run, None, 0, [*unlocked, *anew], _End(until, deadline), sinks, quiet)
         state, iteration, complaints = run.load(backend.shapes(run.experiment))
         news = [*unlocked, *complaints, *filter(None, [run.flaws(iteration)])]
         with _disk(run):

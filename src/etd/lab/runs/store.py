@@ -155,7 +155,8 @@ class Run:
 
     def _sweep(self) -> None:
         """Remove what killed processes left behind, under names of this version and of etd 0.1."""
-        for pattern in (".run.json.*.json", ".metrics.csv.*.csv", "*.part", "checkpoints/.*.npz", "checkpoints/*.part"):
+        own = (".run.json.*.json", ".metrics.csv.*.csv", "run.json.part", "metrics.csv.part")
+        for pattern in (*own, "checkpoints/.*.npz", "checkpoints/*.part"):
             for file in self.path.glob(pattern):
                 if file.is_file() or file.is_symlink():
                     file.unlink()

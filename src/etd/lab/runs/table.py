@@ -50,13 +50,17 @@ def parse(content: bytes, seeds: range) -> Table:
     header, *rows = lines
     if not {"iteration", "seed"} <= set(header) or len(set(header)) < len(header):
         return Table([], [], [], unreadable=len(lines))
-    found: dict[tuple[int, int], tuple[list[str], list[float]]] = {}
+    iteration, seed = header.index("iteration"), header.index("seed")
+    needed = [header.index(name) for name in _NEEDED if name in header]
+    found: dict[tuple[float, float], tuple[list[str], list[float]]] = {}
     readable = 0
     for row in rows:
-        if (numbers := _numbers(header, row, seeds)) is not None:
-            place = int(numbers[header.index("iteration")]), int(numbers[header.index("seed")])
-            found[place] = row, numbers
-            readable += 1
+        numbers = _numbers(row)
+        if len(numbers) == len(header) and all(math.isfinite(numbers[column]) for column in needed):
+            place = numbers[iteration], numbers[seed]
+            if place[0] >= 1 and place[0] % 1 == place[1] % 1 == 0 and seeds.start <= place[1] < seeds.stop:
+                found[place] = row, numbers
+                readable += 1
     ordered = [found[place] for place in sorted(found)]
     words, values = [row for row, _ in ordered], [numbers for _, numbers in ordered]
     return Table(header, words, values, len(rows) - readable, readable - len(found))
@@ -71,17 +75,12 @@ def _cells(line: str) -> list[str]:
         return []
 
 
-def _numbers(header: list[str], row: list[str], seeds: range) -> list[float] | None:
-    """The row as numbers, or None if it is not one of this table."""
+def _numbers(row: list[str]) -> list[float]:
+    """Empty if a cell is none."""
     try:
-        numbers = [float(cell or "nan") for cell in row]
+        return [float(cell or "nan") for cell in row]
     except ValueError:
-        return None
-    named = dict(zip(header, numbers, strict=False))
-    if len(row) != len(header) or not all(math.isfinite(named.get(name, 0.0)) for name in _NEEDED):
-        return None
-    iteration, seed = named["iteration"], named["seed"]
-    return numbers if iteration >= 1 and iteration % 1 == 0 and seed % 1 == 0 and int(seed) in seeds else None
+        return []
 
 
 def text(rows: Iterable[list[str]]) -> str:
