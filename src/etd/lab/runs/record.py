@@ -16,7 +16,7 @@ from etd.lab.runs.migrate import FORMAT, upgrade
 from etd.lab.runs.validate import check_ranges
 from etd.training.experiment import Experiment
 
-LARGEST = 10_000_000
+LARGEST = 1_000_000
 """Bytes; a record has a few thousand."""
 DEEPEST = 50
 """Levels of nesting; a mixture has about ten."""

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -147,7 +148,10 @@ def load(path: str | Path) -> tuple[Run, TrainState]:
     1
     """
     run = Run.open(Path(path))
-    return run, run.load(backend.shapes(check(run.require())))[0]
+    state, _, complaints = run.load(backend.shapes(check(run.require())))
+    for complaint in complaints:
+        warnings.warn(complaint, stacklevel=2)
+    return run, state
 
 
 def _free_name(experiment: Experiment) -> Path:
