@@ -132,14 +132,15 @@ def wait_for_rows(path, count):
     raise AssertionError("the run never began")
 
 
-def test_a_killed_run_resumes(tmp_path):
+def test_a_killed_run_resumes(tmp_path, capsys):
     """Killed before its first checkpoint, it starts over; rows of the lost iterations are written anew."""
     path = tmp_path / "run"
     process = start(path, 10_000_000)
     wait_for_rows(path, 3)
     process.kill()
     process.communicate(timeout=60)
-    run = session.resume(path, steps=2 * 64, quiet=True)
+    run = session.resume(path, steps=2 * 64)
+    assert f"{path} has no checkpoint and starts over." in capsys.readouterr().out
     assert run.metrics()["iteration"].tolist() == [1, 1, 2, 2]
     assert int(run.checkpoints()[0].stem) == 2
 

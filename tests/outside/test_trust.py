@@ -73,6 +73,14 @@ def test_no_file_imports_a_module(run: package.Run, trap: Path, part: str) -> No
     assert "written" not in sys.modules
 
 
+@pytest.mark.parametrize("part", ["env", "bonus", "ppo", "mix"])
+def test_no_file_names_a_part_by_a_string(run: package.Run, trap: Path, part: str) -> None:
+    """As the user may, whose names are imported."""
+    with pytest.raises(package.UserError, match=f"{part} should be a group of fields, not 'written:Impact'"):
+        package.Run.open(tampered(run, **{part: "written:Impact"}))
+    assert not trap.exists()
+
+
 def test_the_sentence_names_the_module_and_the_way(run: package.Run, trap: Path) -> None:
     path = tampered(run, **PARTS["bonus"])
     with pytest.raises(
@@ -109,11 +117,19 @@ def test_an_installed_package_declares_itself(run: package.Run, trap: Path, monk
         {"class": "numpy:load", "file": "x", "allow_pickle": True},
         {"class": "dataclasses:dataclass"},
         {"class": "pathlib:Path"},
+        {"class": "etd.core.files:os.system", "command": "touch sprung"},
+        {"class": "etd.core.plugins:import_module", "name": "written"},
+        {"class": "etd.core.plugins:trust", "modules": ["written"]},
+        {"class": "tests.outside.test_trust:shutil.rmtree", "path": "."},
     ],
     ids=lambda custom: custom["class"],
 )
-def test_what_happens_to_be_loaded_is_not_called(custom: dict[str, Any], tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_happens_to_be_loaded_is_not_called(
+    custom: dict[str, Any], trap: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Nor what a module of ours, or one the user trusts, happens to import."""
     __import__("subprocess")
+    monkeypatch.setattr(plugins, "_named", {"tests.outside.test_trust"})
     monkeypatch.chdir(tmp_path)
     try:
         built = from_dict({"env": {"id": "x", "custom": custom}, "bonus": {"class": "none"}})

@@ -1,16 +1,19 @@
 """Files are replaced whole: written beside their place under a name of their own, flushed, then renamed.
 
 A process that is killed leaves the old file or the new one, never half of one. What a symbolic link points to is not
-touched: the rename replaces the link itself.
+touched: the rename replaces the link itself. What is no file, such as a named pipe, is not read: that could take for
+ever.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 @contextmanager
@@ -22,7 +25,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         part.chmod(0o666 & ~_umask())
         yield part
-        with part.open("rb") as stream:
+        with part.open("rb+") as stream:  # Windows flushes only what is open for writing
             os.fsync(stream.fileno())
         part.replace(path)
     except BaseException:
@@ -35,6 +38,38 @@ def write(path: Path, content: bytes | str) -> None:
     """Replace a file by this content."""
     with replacing(path) as part:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file for reading; an OSError, without waiting, if it is something else."""
+    _refuse_other(path.stat().st_mode)
+    # Not to wait even if it became a pipe just now.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    stream = os.fdopen(handle, "rb")
+    try:
+        _refuse_other(os.fstat(handle).st_mode)
+    except OSError:
+        stream.close()
+        raise
+    return stream
+
+
+def read(path: Path, largest: int) -> bytes:
+    """A file's content; an OSError if it is no file or larger than ``largest`` bytes."""
+    with opened(path) as stream:
+        if os.fstat(stream.fileno()).st_size <= largest:
+            return stream.read()
+    raise OSError(f"it has more than {largest:,} bytes")
+
+
+def reason(error: Exception) -> str:
+    """The words of an error, without its number and the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+def _refuse_other(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(f"it is a {'folder' if stat.S_ISDIR(mode) else 'pipe or device'}, not a file")
 
 
 def _umask() -> int:

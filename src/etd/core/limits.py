@@ -21,10 +21,15 @@ class Limits:
     even: bool = False
 
     def allow(self, value: Any) -> bool:
-        """False for anything out of range, NaN and infinity included."""
+        """False for anything out of range, NaN, infinity and what is no number included."""
         if value is None:
             return True
-        value = len(value) if isinstance(value, tuple) else value
+        try:
+            return self._contain(len(value) if isinstance(value, tuple) else value)
+        except TypeError:
+            return False
+
+    def _contain(self, value: Any) -> bool:
         return bool(
             abs(value) != float("inf")
             and value == value

@@ -69,16 +69,21 @@ def load(name: str) -> Any:
 def recall(name: str, harmless: Callable[[Any], bool] = lambda found: isinstance(found, type)) -> Any:
     """The object a file names as ``module:Class``: only from modules the user has named, imported or installed.
 
-    From a module that is merely imported, only ``harmless`` objects: the caller checks a class before instantiating
-    it, but a function could be anything that happens to be loaded.
+    From a module of ours or one that is merely imported, only ``harmless`` objects: the caller checks a class before
+    instantiating it, but a function could be anything that happens to be loaded. Even a module that the user has named
+    lends no functions but its own: that it imports ``os`` does not let a file call ``os.system``.
     """
     module, _, path = name.partition(":")
     if not is_name(name):
         raise UserError(f"{name!r} is not a valid name. Name a class outside etd as module:Class.")
-    if _ours(module) or _declared(module) or module in _named:
-        return _attribute(_import(module), path, name)
-    if module in sys.modules and harmless(found := _attribute(sys.modules[module], path, name)):
-        return found
+    if _declared(module) or module in _named:
+        found = _attribute(_import(module), path, name)
+        if isinstance(found, type) or _top(getattr(found, "__module__", None)) == _top(module):
+            return found
+    elif _ours(module) or module in sys.modules:
+        found = _attribute(_import(module), path, name)
+        if harmless(found):
+            return found
     raise NotTrustedError(_refusal(f"This run uses {name}", module))
 
 
@@ -191,8 +196,12 @@ def _points() -> tuple[metadata.EntryPoint, ...]:
     return tuple(metadata.entry_points(group=GROUP))
 
 
+def _top(module: str | None) -> str:
+    return (module or "").partition(".")[0]
+
+
 def _ours(module: str) -> bool:
-    return module.partition(".")[0] == "etd"
+    return _top(module) == "etd"
 
 
 def _declared(module: str) -> bool:

@@ -97,6 +97,11 @@ def test_fields_of_ones_own_are_judged_by_their_own_limits():
     check(Experiment(ppo=PPO(trunk=Wide())))
     with pytest.raises(UserError, match=r"bonus\.trunk\.layers = 0 is out of range: it must be at least 1"):
         check(Experiment(bonus=ETD(trunk=Wide(layers=0))))
+    with pytest.raises(UserError, match=r"bonus\.trunk\.layers = two is out of range"):
+        check(Experiment(bonus=ETD(trunk=Wide(layers="two"))))
+    check(Experiment(ppo=PPO(trunk=Wide(momentum=float("inf")))))  # ours are finite, theirs need not be
+    with pytest.raises(UserError, match=r"ppo\.value_coef = inf is out of range: it must be finite"):
+        check(Experiment(ppo=PPO(value_coef=float("inf"))))
 
 
 def test_unknown_names_in_a_file_are_refused():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from etd.agent.ppo import PPO
@@ -15,7 +19,7 @@ from etd.cli import main
 from etd.core import files
 from etd.core.errors import UserError
 from etd.lab.report.write import write
-from etd.lab.runs import programs, session
+from etd.lab.runs import lock, programs, session
 from etd.lab.runs.store import Run
 
 
@@ -146,6 +150,40 @@ def test_a_file_that_cannot_be_written_whole_is_not_written_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
+# Locks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_a_file_is_locked_where_folders_cannot_be(tmp_path, monkeypatch):
+    """As on NFS, which locks only what is open for writing."""
+    real = lock.fcntl.flock
+
+    def files_only(handle: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(handle, how)
+
+    monkeypatch.setattr(lock.fcntl, "flock", files_only)
+    with lock.claim(tmp_path / "run") as news:
+        assert news == []
+        with pytest.raises(UserError, match="being trained by another process"), lock.claim(tmp_path / "run"):
+            pass
+    with lock.claim(tmp_path / "run"):
+        pass  # let go of, it is free
+    (tmp_path / "run" / lock.FILE).unlink()
+    (tmp_path / "run" / lock.FILE).symlink_to(tmp_path / "outside")
+    with lock.claim(tmp_path / "run") as news:
+        assert news == [f"{tmp_path / 'run'} could not be locked here: do not train it in two processes at once."]
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_run_without_a_lock_is_trained_and_the_user_told(run, monkeypatch, capsys):
+    """As on Windows."""
+    monkeypatch.setattr(lock, "fcntl", None)
+    session.resume(run.path, steps=384)
+    assert "could not be locked here" in capsys.readouterr().out
+
+
 # Compiled programs -----------------------------------------------------------------------------------------------
 
 
@@ -163,6 +201,38 @@ def test_programs_are_neither_read_from_a_run_nor_kept_in_it(run, tmp_path, monk
     session.resume(run.path, steps=384, quiet=True)  # the user's own setting goes before ours
     assert jax.config.jax_compilation_cache_dir == before
     assert list((run.path / "compiled").iterdir()) == []
+
+
+@pytest.mark.parametrize("left", [0, 100, -1])
+def test_a_broken_program_is_replaced_without_a_word(tmp_path, monkeypatch, left):
+    """As a process leaves it that is killed while it writes; -1 is a byte too few."""
+    monkeypatch.setenv("ETD_CACHE", str(tmp_path / "cache"))
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+
+    def run() -> Path:
+        """In a process of its own, as far as JAX knows: the function is another one, of the same program."""
+
+        def double_the_sum(x):
+            return 2 * x.sum()
+
+        with programs.cached(), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert jax.jit(double_the_sum)(np.ones(7, np.float32)) == 14
+        (entry,) = (tmp_path / "cache").glob("jit_double_the_sum-*")
+        return entry
+
+    try:
+        whole = run().stat().st_size
+        entry = run()
+        entry.write_bytes(entry.read_bytes()[:left])
+        assert run() == entry
+        assert entry.stat().st_size >= whole - 50  # the time it took to compile is part of it
+        written = entry.read_bytes()
+        run()
+        assert entry.read_bytes() == written
+    finally:
+        programs._configure({"jax_compilation_cache_dir": before})
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import tempfile
 from dataclasses import replace
 
 import jax
@@ -14,7 +16,8 @@ import pytest
 
 from etd import UserError
 from etd.lab.runs import session
-from etd.lab.runs.store import Run, claim
+from etd.lab.runs.lock import claim
+from etd.lab.runs.store import Run
 from etd.training import backend
 
 
@@ -188,6 +191,8 @@ def test_a_directory_that_holds_no_run_is_no_obstacle(tmp_path, run):
         Run.create(tmp_path / "rest", run.experiment)
     with pytest.raises(UserError, match="a file is in the way"):
         Run.create(tmp_path / "rest" / "metrics.csv", run.experiment)
+    with pytest.raises(UserError, match="cannot be created: File name too long"), claim(tmp_path / ("x" * 300)):
+        pass
 
 
 def test_a_kept_copy_cannot_be_gone_on_with(run, tmp_path):
@@ -220,7 +225,7 @@ def test_what_is_not_a_run(tmp_path, run):
     with pytest.raises(UserError, match="newer etd"):
         Run.open(run.path)
     file.write_text(file.read_text()[:50])
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be used: Unterminated string"):
         Run.open(run.path)
 
 
@@ -235,6 +240,20 @@ def test_a_full_disk_is_said_and_harms_nothing(run, monkeypatch):
         session._save(run, state, last + 1)
     monkeypatch.undo()
     assert run.load(backend.shapes(run.experiment))[1] == last
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [(errno.ENOSPC, "The disk is full"), (errno.EROFS, "cannot be written: Read-only file system. Its files are")],
+)
+def test_a_run_that_cannot_be_written_is_said_before_it_is_resumed(run, monkeypatch, number, says):
+    def refuse(*args, **kwargs):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    for steps in (None, 640):
+        with pytest.raises(UserError, match=says):
+            session.resume(run.path, steps=steps, quiet=True)
 
 
 def test_the_record_names_versions_and_device(trained):

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 from rich.console import Console
 
-from etd.core import plugins
+from etd.core import files, plugins
 from etd.core.errors import UserError
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
@@ -211,7 +211,7 @@ def _fail(path: Path, words: str) -> Ending:
     """Save the error in the run's directory."""
     with suppress(OSError):  # writing may be what failed
         path.mkdir(parents=True, exist_ok=True)
-        (path / ERROR).write_text(words, encoding="utf-8")
+        files.write(path / ERROR, words)
     return Ending(error=words)
 
 

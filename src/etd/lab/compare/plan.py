@@ -174,7 +174,11 @@ def job_at(entry: Entry, path: Path) -> Job:
     """How far the entry's run at ``path`` is."""
     job = Job(entry, path, steps_done(path))
     file = path / ERROR
-    return job if job.done or not file.is_file() else replace(job, error=file.read_text(encoding="utf-8"))
+    return (
+        job
+        if job.done or not file.is_file()
+        else replace(job, error=file.read_text(encoding="utf-8", errors="replace"))
+    )
 
 
 def steps_done(path: Path) -> int:
@@ -186,7 +190,7 @@ def steps_done(path: Path) -> int:
     if newest is not None:
         return int(newest.stem) * run.experiment.steps_per_iteration
     table = run.metrics() if run.kept else {}
-    return int(table["step"].max()) if table else 0
+    return int(table["step"].max()) if "step" in table else 0
 
 
 def refuse_other_settings(job: Job) -> None:

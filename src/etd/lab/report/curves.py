@@ -36,19 +36,18 @@ def by_seed(run: Run, metric: str, table: dict[str, np.ndarray] | None = None) -
     out, the few that end sooner are the successful ones.
     """
     table = run.metrics() if table is None else table
-    seeds = list(range(run.experiment.seed, run.experiment.seed + run.experiment.seeds))
+    seeds = list(run.seeds)
     if not table:
         return Curves(seeds, np.empty(0), np.empty((len(seeds), 0)))
-    if metric not in table:
-        raise UserError(f"{run.path} has no metric {metric!r}. It has {', '.join(table)}.")
-    # A killed process may leave a partial row, without its last column; a resumed run writes it again.
-    whole = np.isfinite(table["wall"])
-    steps, column = np.unique(table["step"][whole], return_inverse=True)
+    for needed in (metric, "step"):
+        if needed not in table:
+            raise UserError(f"{run.path} has no metric {needed!r}. It has {', '.join(table)}.")
+    steps, column = np.unique(table["step"], return_inverse=True)
     values = np.full((len(seeds), len(steps)), np.nan)
-    known = table[metric][whole]
+    known = table[metric]
     if metric in EPISODIC and "episodes" in table:
-        known = np.where(table["episodes"][whole] >= run.experiment.num_envs, known, np.nan)
-    values[table["seed"][whole].astype(int) - seeds[0], column] = known
+        known = np.where(table["episodes"] >= run.experiment.num_envs, known, np.nan)
+    values[table["seed"].astype(int) - seeds[0], column] = known
     return Curves(seeds, steps, values)
 
 

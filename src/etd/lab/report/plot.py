@@ -87,10 +87,10 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
         for run, name in here:
             _draw(ax, by_seed(run, metric), colours[name], label=name, faint=len(here) > 4)
         _finish(ax, metric)
-        ax.set_title(env, fontsize=11)
+        ax.set_title(_literally(env), fontsize=11)
         ax.set_ylabel(LABELS.get(metric, metric.replace("_", " ")))
         ax.set_xlabel("environment steps")
-    handles = [Line2D([], [], color=colour, linewidth=2.2, label=name) for name, colour in colours.items()]
+    handles = [Line2D([], [], color=colour, linewidth=2.2, label=_literally(name)) for name, colour in colours.items()]
     title = KEY_TO_LINES if any(run.experiment.seeds > 1 for run in runs) else None
     room = 64 if len(environments) == 1 else 90  # letters in a row, a handle counted as eight
     columns = max(1, min(len(handles), 6, room // (8 + max(map(len, colours)))))
@@ -119,7 +119,7 @@ def draw_panel(run: Run) -> Figure:
             ax.plot(std.steps, centre(std.values), color=colour, linewidth=1.4, linestyle=(0, (4, 2)))
         _finish(ax, name)
         ax.set_title(LABELS[name], fontsize=9, loc="left")
-    figure.suptitle(f"{task(run)}, {labels([run])[0]}", fontsize=11)
+    figure.suptitle(_literally(f"{task(run)}, {labels([run])[0]}"), fontsize=11)
     return figure
 
 
@@ -130,6 +130,11 @@ def task(run: Run) -> str:
     words = [f"{name.replace('_', ' ')} {value}" for name, value in unusual if value != getattr(Task, name, None)]
     words += [f"{name.replace('_', ' ')} {value}" for name, value in settings(env.custom) if _is_word(value)]
     return f"{env.id} ({', '.join(words)})" if words else env.id
+
+
+def _literally(text: str) -> str:
+    """For a figure, in which what is between two dollars is a formula."""
+    return text.replace("$", r"\$")
 
 
 def _is_word(value: object) -> bool:

@@ -83,7 +83,7 @@ def numbers(run: Run) -> Numbers:
     column = {
         name: by_seed(run, name, table)
         for name in ("return", "success", "first_success", "score", "alive", "wall")
-        if name in table
+        if name in table or name in ("return", "alive", "wall")
     }
     returns, alive = column["return"], column["alive"]
     return Numbers(

@@ -167,6 +167,7 @@ def _page(runs: list[Run], curves: Figure, claims: Sequence[Judged], failures: M
         _claims(claims) if claims else "",
         _failures(failures) if failures else "",
         _columns(names, headlines) if few else "",
+        *(page.note(words) for run in runs if (words := run.flaws())),
         f"<h2>Learning curves</h2>\n{page.drawing(curves, caption)}",
         comparison.tables(study) if statistics.shared(study) else "",
         _unlocked(names, runs),
@@ -247,6 +248,7 @@ def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
     made += experiment + page.details("Versions", f"<table><tbody>\n{versions}</tbody></table>")
     if not few:
         return page.details(shown, made)
-    moving = page.picture("gif", film.read_bytes(), caption) if film.is_file() else ""
+    shows = film.is_file() and not film.is_symlink()  # a link could lead to what is not for the page's readers
+    moving = page.picture("gif", film.read_bytes(), caption) if shows else ""
     panel = page.drawing(plot.draw_panel(run), f"Diagnostics of {shown}.")
     return f"<section>\n<h2>{escape(name)}</h2>\n{moving}\n{panel}\n<h3>How it was made</h3>\n{made}</section>\n"

@@ -20,6 +20,7 @@ import numpy as np
 from etd import bonuses
 from etd.agent.ppo import PPO
 from etd.bonuses import BONUSES, Bonus, Mixture
+from etd.bonuses.mixture import Term
 from etd.core import plugins
 from etd.core.errors import UserError, unknown
 from etd.core.plugins import Unavailable
@@ -173,7 +174,7 @@ def _build(slot: type, data: Any, where: str) -> Any:
     try:
         kind = find_class(slot, name, plugins.recall)
     except UserError as error:
-        if not plugins.is_name(name):
+        if not plugins.is_name(name) or slot in (Experiment, Term):  # nothing can be said about a run without these
             raise
         missing = Unavailable(name, tuple((key, _frozen(value)) for key, value in data.items()), str(error))
         return Task(name, missing) if slot is Task else missing
@@ -218,6 +219,8 @@ def _value(hint: Any, value: Any, path: str) -> Any:
     slot = _part_hint(hint)
     if slot is not None and isinstance(value, dict):
         return _build(slot, value, f"{path}.")
+    if slot is not None and not isinstance(value, slot) and not _alternatives(hint, value):
+        raise UserError(f"{path} should be a group of fields, not {value!r}.")  # a name would be imported
     if get_origin(hint) is tuple and isinstance(value, list | tuple):
         inner = get_args(hint)
         kinds = [inner[0]] * len(value) if len(inner) == 2 and inner[1] is ... else list(inner)
@@ -244,6 +247,12 @@ def _part_hint(hint: Any) -> type | None:
     """The dataclass that a field holds, optionally or always; None if it holds none."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return next((one for one in options if isinstance(one, type) and is_dataclass(one)), None)
+
+
+def _alternatives(hint: Any, value: Any) -> list[Any]:
+    """What a field may hold besides its dataclass, if the value may be one of those."""
+    others = [one for one in get_args(hint) if not is_dataclass(one)]
+    return others if value is None else [one for one in others if one is not type(None)]
 
 
 def find_class(slot: type, name: str, load: Callable[[str], Any] = plugins.load) -> type:
@@ -362,7 +371,10 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
                 continue
         return _typed(options[-1], value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise UserError(f"{where} takes a number of at most 1e308.") from error
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if hint not in _NAMES:  # a user-defined type, which only their class understands

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax._src import compilation_cache
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 LIMIT = 2 << 30
@@ -49,7 +50,8 @@ def cached() -> Iterator[None]:
         return
     try:
         _configure(settings)
-        yield
+        with _replacing_broken(folder()):
+            yield
     finally:
         _configure(before)
         _prune(folder())
@@ -59,6 +61,28 @@ def _configure(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         jax.config.update(name, value)
     reset_cache()  # JAX looks at the folder's name only once
+
+
+@contextmanager
+def _replacing_broken(path: Path) -> Iterator[None]:
+    """Delete a program that cannot be read, such as one that a killed process wrote only half of, so that it is
+    compiled and kept anew. JAX would warn of it in every process, never replace it, and has no setting for that."""
+    cache: Any = compilation_cache
+    read = cache.get_executable_and_time
+
+    def read_or_delete(key: str, *args: Any, **more: Any) -> Any:
+        try:
+            return read(key, *args, **more)
+        except Exception:  # whatever unpacking it raises
+            with suppress(OSError):
+                (path / f"{key}-cache").unlink()
+            return None, None
+
+    cache.get_executable_and_time = read_or_delete
+    try:
+        yield
+    finally:
+        cache.get_executable_and_time = read
 
 
 def _private(path: Path) -> bool:

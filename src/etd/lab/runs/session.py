@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,14 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from etd.core import files
 from etd.core.errors import UserError
 from etd.core.types import Metrics
 from etd.envs.families import title
 from etd.lab.runs import programs
 from etd.lab.runs.config import assign, bonus_name, unwritable
+from etd.lab.runs.lock import claim
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
-from etd.lab.runs.store import Run, claim
+from etd.lab.runs.store import Run
 from etd.lab.runs.validate import check
 from etd.training import backend, presets
 from etd.training.backend import Backend
@@ -79,10 +82,10 @@ def train(
     path = Path(out) if out else _free_name(experiment)
     news = [f"Only this process can resume this run: {words}." for words in unwritable(experiment)[:1]]
     check_sinks(sinks)
-    with claim(path):
+    with claim(path) as unlocked:
         run = Run.create(path, experiment, overwrite)
         try:
-            return _advance(run, None, 0, news, _End(until, deadline), sinks, quiet)
+            return _advance(run, None, 0, [*unlocked, *news], _End(until, deadline), sinks, quiet)
         except BaseException:
             run.put_back()  # what it was to replace
             raise
@@ -110,16 +113,22 @@ def resume(
     """
     run = Run.open(Path(path))
     refuse_copy(run)
-    run.require()
-    with claim(run.path):
+    check(run.require())
+    with claim(run.path) as unlocked:
         if steps is not None:
-            run.extend(check(assign(run.experiment, "steps", steps)))
+            longer = check(assign(run.experiment, "steps", steps))
+            with _disk(run):
+                run.extend(longer)
         if not run.checkpoints():  # stopped before its first checkpoint: start over
-            run.rewind(0)
-            return _advance(run, None, 0, [], _End(until, deadline), sinks, quiet)
+            anew = [f"{run.path} has no checkpoint and starts over."] if run.metrics_file.exists() else []
+            with _disk(run):
+                run.rewind(0)
+            return _advance(run, None, 0, [*unlocked, *anew], _End(until, deadline), sinks, quiet)
         state, iteration, complaints = run.load(backend.shapes(run.experiment))
-        run.rewind(iteration)
-        return _advance(run, state, iteration, complaints, _End(until, deadline), sinks, quiet)
+        news = [*unlocked, *complaints, *filter(None, [run.flaws(iteration)])]
+        with _disk(run):
+            run.rewind(iteration)
+        return _advance(run, state, iteration, news, _End(until, deadline), sinks, quiet)
 
 
 def refuse_copy(run: Run) -> None:
@@ -139,7 +148,10 @@ def load(path: str | Path) -> tuple[Run, TrainState]:
     1
     """
     run = Run.open(Path(path))
-    return run, run.load(backend.shapes(run.require()))[0]
+    state, _, complaints = run.load(backend.shapes(check(run.require())))
+    for complaint in complaints:
+        warnings.warn(complaint, stacklevel=2)
+    return run, state
 
 
 def _free_name(experiment: Experiment) -> Path:
@@ -287,10 +299,12 @@ def _save(run: Run, state: TrainState, iteration: int) -> None:
 
 @contextmanager
 def _disk(run: Run) -> Iterator[None]:
-    """Report a full disk as a UserError; the last checkpoint stays intact."""
+    """Report a full or protected disk as a UserError; the last checkpoint stays intact."""
     try:
         yield
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UserError(f"{run.path} cannot be written: {files.reason(error)}. Its files are untouched.") from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise UserError(

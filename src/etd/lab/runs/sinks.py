@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 from uuid import uuid4
 
+from etd.core import files
 from etd.core.errors import UserError, unknown
 from etd.lab.runs.config import to_dict
 from etd.lab.runs.store import Run
@@ -37,10 +38,9 @@ class TensorBoard:
 
     def __init__(self, run: Run):
         writer = extra(self.module, "tensorboard").SummaryWriter
-        seeds = range(run.experiment.seed, run.experiment.seed + run.experiment.seeds)
         unique = f".{time.time_ns()}"  # by default files are named by the second, and may collide
         folder = run.path / "tensorboard"
-        self.writers = {seed: writer(str(folder / f"seed{seed}"), filename_suffix=unique) for seed in seeds}
+        self.writers = {seed: writer(str(folder / f"seed{seed}"), filename_suffix=unique) for seed in run.seeds}
 
     def log(self, rows: list[dict[str, float]]) -> None:
         for row in rows:
@@ -62,13 +62,13 @@ class WandB:
         wandb, identity = extra(self.module, "wandb"), run.path / "wandb" / "id"
         if not (identity.exists() and run.metrics_file.exists()):  # a run started over gets a new id
             identity.parent.mkdir(exist_ok=True)
-            identity.write_text(uuid4().hex)
+            files.write(identity, uuid4().hex)
         self.run = wandb.init(
             project="etd",
             name=run.path.resolve().name,
             config=to_dict(run.experiment),
             dir=run.path,
-            id=identity.read_text(),
+            id=files.read(identity, 100).decode(),
             resume="allow",
         )
 

@@ -1,14 +1,12 @@
-"""A run is a directory; only this module reads or writes it.
+"""A run is a directory; only this module, and those it uses for one file each, read or write it.
 
     run.json            the resolved experiment, the versions and the device
     metrics.csv         one row per iteration and seed
     checkpoints/N.npz   the whole training state after N iterations, the newest few
     replaced/           the run that this one replaces, until it has a checkpoint
 
-A checkpoint is one NumPy archive. It is written and flushed under a temporary name, then renamed atomically, so a
-process killed at any moment leaves only complete checkpoints. The archive's checksum of each array detects later
-damage, and the newest intact checkpoint is used. Arrays are read without pickle. (Orbax was the alternative: for a
-state of a few megabytes on one host its many files and threads buy nothing, and it does not verify what it reads.)
+A run may be damaged, or come from somebody else. Whatever its files hold, opening it ends in a run or in a UserError:
+nothing in them is executed, waited for, or believed about how much memory it takes.
 """
 
 from __future__ import annotations
@@ -17,64 +15,33 @@ import csv
 import json
 import os
 import platform
+import re
 import shutil
-import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from etd.core import files
 from etd.core.errors import UserError
 from etd.core.types import PyTree
 from etd.core.version import __version__
-from etd.lab.runs.config import from_dict, sources, to_dict, unavailable, unwritable
-from etd.lab.runs.migrate import FORMAT, older_name, upgrade
+from etd.lab.runs import checkpoint, table
+from etd.lab.runs.checkpoint import DamagedError, MismatchError
+from etd.lab.runs.config import sources, to_dict, unavailable, unwritable
+from etd.lab.runs.lock import make
+from etd.lab.runs.migrate import FORMAT
+from etd.lab.runs.record import read_experiment, read_record
+from etd.lab.runs.table import Table
 from etd.training.experiment import Experiment
 
+FILE = "run.json"
 KEPT = 2
 """How many checkpoints to keep; more than one, in case the newest is damaged."""
-
-_DAMAGE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError)
-
-
-@contextmanager
-def claim(path: Path) -> Iterator[None]:
-    """Lock a run's directory, created if missing, while it is written to; any other process is refused. The system
-    releases the lock when the process ends, however it ends."""
-    _make(path)
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"{path} is being trained by another process. Wait for it, or choose another --out."
-            ) from error
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(directory)
-
-
-def _make(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{path} cannot be created: a file is in the way. Choose another --out.") from error
-
+DAMAGED = "metrics-damaged.csv"
+"""A copy of the metrics as they were, if a resumed run found lines in them that it could not read."""
 
 _live: dict[Path, Experiment] = {}
 """Experiments of runs started by this process that cannot be restored from a file."""
@@ -93,7 +60,7 @@ class Run:
     def __init__(self, path: Path, record: dict[str, Any], experiment: Experiment | None = None):
         self.path = path
         self.record = record
-        self.experiment: Experiment = experiment or _live.get(path.resolve()) or from_dict(record.get("experiment"))
+        self.experiment: Experiment = experiment or _live.get(path.resolve()) or read_experiment(record, path / FILE)
         self.stopped = 0
         """the signal that ended the training that returned this object; 0 if none did"""
 
@@ -105,13 +72,15 @@ class Run:
         if lost := unwritable(experiment):
             record["unwritable"] = lost
         run = cls(path, {**record, **_surroundings()}, experiment)
-        old = [path / "run.json", run.metrics_file, *run.checkpoints()]
+        old = [path / FILE, run.metrics_file, *run.checkpoints()]
         if any(file.exists() for file in old) and not overwrite:
             raise UserError(
                 f"{path} already exists. Continue it with `etd resume {path}`, choose another --out, or pass "
                 "--overwrite to replace it."
             )
-        _make(path / "checkpoints")
+        make(path / "checkpoints")
+        run._refuse_links()
+        run._sweep()
         run._set_aside(old)
         run._write_record()
         _live.pop(path.resolve(), None)
@@ -123,21 +92,11 @@ class Run:
     def open(cls, path: str | Path) -> Run:
         """The run at ``path``, or a UserError that says why there is none."""
         path = Path(path)
-        file = path / "run.json"
-        if not file.is_file():
-            reason = "does not exist" if not path.exists() else "contains no run.json"
+        file = path / FILE
+        if not os.path.lexists(file):
+            reason = "contains no run.json" if os.path.lexists(path) else "does not exist"
             raise UserError(f"{path} is not a run: it {reason}. Runs are created by `etd train`.")
-        try:
-            record = json.loads(file.read_text())
-            version = int(record["format"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{file} cannot be read ({error}). Its experiment is lost; start a new run.") from error
-        if version > FORMAT:
-            raise UserError(
-                f"{path} was written by a newer etd ({record.get('versions', {}).get('etd', '?')}); this is "
-                f"{__version__}. Upgrade with `pip install --upgrade etd`."
-            )
-        return cls(path, upgrade(record))
+        return cls(path, read_record(file))
 
     def require(self) -> Experiment:
         """The experiment, or a UserError if the class of a part is missing."""
@@ -158,17 +117,17 @@ class Run:
         self._write_record()
 
     def _write_record(self) -> None:
-        files.write(self.path / "run.json", json.dumps(self.record, indent=2) + "\n")
+        files.write(self.path / FILE, json.dumps(self.record, indent=2) + "\n")
 
     def _set_aside(self, files: list[Path]) -> None:
         """Move the files of the run that this one replaces into a folder, until this one has a checkpoint. An older run
         that is still there is the one worth keeping: its successor never got that far."""
         if self.aside.is_dir():
             for file in files:
-                file.unlink(missing_ok=True)
+                _remove(file)
             return
         for file in files:
-            if file.exists():
+            if os.path.lexists(file):
                 target = self.aside / file.relative_to(self.path)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 file.replace(target)
@@ -177,16 +136,30 @@ class Run:
         """Undo the replacement of an earlier run, if this one failed before its first checkpoint."""
         if not self.aside.is_dir() or self.checkpoints():
             return
-        for file in [self.path / "run.json", self.metrics_file]:
-            file.unlink(missing_ok=True)
-        for file in [file for file in self.aside.rglob("*") if file.is_file()]:
-            file.replace(self.path / file.relative_to(self.aside))
+        for file in [self.path / FILE, self.metrics_file]:
+            _remove(file)
+        for name in (FILE, self.metrics_file.name, *(f"checkpoints/{file.name}" for file in _numbered(self.aside))):
+            if os.path.lexists(self.aside / name):
+                (self.aside / name).replace(self.path / name)
         shutil.rmtree(self.aside)
 
     @property
     def aside(self) -> Path:
         """Where the run that this one replaces waits until this one has a checkpoint."""
         return self.path / "replaced"
+
+    def _refuse_links(self) -> None:
+        """A run is written to its own files and folders; a link could lead anywhere."""
+        for name in (self.metrics_file.name, "checkpoints", self.aside.name, "tensorboard", "wandb"):
+            _refuse_link(self.path / name)
+
+    def _sweep(self) -> None:
+        """Remove what killed processes left behind, under names of this version and of etd 0.1."""
+        own = (".run.json.*.json", ".metrics.csv.*.csv", "run.json.part", "metrics.csv.part")
+        for pattern in (*own, "checkpoints/.*.npz", "checkpoints/*.part"):
+            for file in self.path.glob(pattern):
+                if file.is_file() or file.is_symlink():
+                    file.unlink()
 
     # Metrics -----------------------------------------------------------------------------------------------------
 
@@ -195,20 +168,38 @@ class Run:
         """The CSV of per-seed metrics."""
         return self.path / "metrics.csv"
 
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        """Column names and rows of the CSV. A row cut short by a killed process or a full disk is dropped; without a
-        header both are empty."""
-        if not self.metrics_file.exists():
-            return [], []
-        text = self.metrics_file.read_text()
-        header, *rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines())) or [[]]
-        return (header, [row for row in rows if len(row) == len(header)]) if "iteration" in header else ([], [])
+    @property
+    def seeds(self) -> range:
+        """The numbers of its seeds."""
+        return range(self.experiment.seed, self.experiment.seed + self.experiment.seeds)
+
+    def _table(self) -> Table:
+        return table.parse(self._content(), self.seeds)
+
+    def _content(self) -> bytes:
+        """What is in metrics.csv; nothing if it does not exist."""
+        if not os.path.lexists(self.metrics_file):
+            return b""
+        try:
+            return files.read(self.metrics_file, table.LARGEST)
+        except OSError as error:
+            raise UserError(
+                f"{self.metrics_file} cannot be read: {files.reason(error)}. Move it away to go on without it."
+            ) from error
+
+    def flaws(self, iteration: int | None = None) -> str:
+        """A sentence on rows that are missing, written twice or unreadable up to ``iteration``, by default that of the
+        newest checkpoint; empty if there are none."""
+        if iteration is None:
+            iteration = int(newest.stem) if (newest := next(iter(self.checkpoints()), None)) else 0
+        words = table.flaws(self._table(), self.seeds, iteration)
+        return f"The metrics of {self.path} are not whole: {words}. Curves and statistics do without." if words else ""
 
     def log(self, rows: list[dict[str, float]]) -> None:
         """Append rows, one per seed. The first rows fix the columns, even if another version resumes the run."""
         _refuse_link(self.metrics_file)
         fresh = not self.metrics_file.exists()
-        with self.metrics_file.open("a+", newline="") as file:
+        with self.metrics_file.open("a+", newline="", encoding="utf-8") as file:
             file.seek(0)
             columns = list(rows[0]) if fresh else next(csv.reader(file), [])
             writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
@@ -219,35 +210,41 @@ class Run:
     def flush(self) -> None:
         """Make the rows logged so far durable, as the checkpoint that follows them is."""
         if self.metrics_file.exists():
-            with self.metrics_file.open("rb") as file:
+            with self.metrics_file.open("rb+") as file:
                 os.fsync(file.fileno())
 
     def rewind(self, iteration: int) -> None:
-        """Drop rows logged after ``iteration``, which the resumed run writes again; if none remain, drop the file."""
-        header, rows = self._table()
-        kept = [row for row in rows if int(row[header.index("iteration")]) <= iteration]
-        if kept:
-            files.write(self.metrics_file, _csv([header, *kept]))
+        """Drop rows logged after ``iteration``, which the resumed run writes again; if none remain, drop the file. If
+        any line cannot be read, the file is copied first."""
+        self._refuse_links()
+        self._sweep()
+        content = self._content()
+        found = table.parse(content, self.seeds)
+        if found.unreadable:
+            files.write(self.path / DAMAGED, content)
+        rows = [row for row, number in zip(found.rows, found.iterations(), strict=True) if number <= iteration]
+        if rows:
+            files.write(self.metrics_file, table.text([found.header, *rows]))
         else:
             self.metrics_file.unlink(missing_ok=True)
 
     def metrics(self) -> dict[str, np.ndarray]:
         """Every column as an array [rows]; rows are ordered by iteration, then seed."""
-        header, rows = self._table()
-        columns = enumerate(header) if rows else ()
-        return {name: np.array([float(row[k] or "nan") for row in rows]) for k, name in columns}
+        found = self._table()
+        columns = zip(found.header, zip(*found.numbers, strict=True), strict=True) if found.rows else ()
+        return {name: np.array(column) for name, column in columns}
 
     def keep(self, folder: Path, points: int = 50) -> Run:
         """A small copy for a repository: the record, and metrics of about ``points`` iterations, including the last."""
         if folder.resolve() == self.path.resolve():
             raise UserError(f"{folder} is the run itself, which a copy would overwrite. Choose another folder.")
-        header, rows = self._table()
-        numbers = [int(row[header.index("iteration")]) for row in rows]
+        found = self._table()
+        numbers = found.iterations()
         chosen = {round(max(numbers, default=0) * (k + 1) / points) for k in range(points)}
-        thinned = [row for row, number in zip(rows, numbers, strict=True) if number in chosen]
+        thinned = [row for row, number in zip(found.rows, numbers, strict=True) if number in chosen]
         folder.mkdir(parents=True, exist_ok=True)
-        files.write(folder / "metrics.csv", _csv([header, *thinned]))
-        kept = Run(folder, self.record)
+        files.write(folder / "metrics.csv", table.text([found.header, *thinned]))
+        kept = Run(folder, self.record, self.experiment)
         kept._write_record()
         return kept
 
@@ -260,22 +257,22 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         """Newest first."""
-        files = [f for f in (self.path / "checkpoints").glob("*.npz") if f.stem.isdigit()]
-        return sorted(files, key=lambda f: int(f.stem), reverse=True)
+        return _numbered(self.path)
 
     def save(self, state: PyTree, iteration: int) -> Path:
-        """Write the whole state, then drop all but the newest checkpoints."""
+        """Write the whole state, then drop all but the newest checkpoints up to it; a later one is of a damaged end
+        that was gone back on."""
         file = self.path / "checkpoints" / f"{iteration:07d}.npz"
-        _refuse_link(file.parent)
+        self._refuse_links()
+        self._sweep()
         self.flush()
-        for part in file.parent.glob(".*.npz"):  # of a process that was killed
-            part.unlink()
-        with files.replacing(file) as part, part.open("wb") as stream:
-            np.savez(stream, **dict(_arrays(jax.device_get(_bare(state)))))
+        checkpoint.write(file, state)
         _flush_folder(file.parent)
         if self.aside.is_dir():
             shutil.rmtree(self.aside)
-        for old in self.checkpoints()[KEPT:]:
+        there = [old for old in self.checkpoints() if old.is_file() or old.is_symlink()]
+        kept = [old for old in there if int(old.stem) <= iteration][:KEPT]
+        for old in set(there) - set(kept):
             old.unlink()
         return file
 
@@ -284,10 +281,12 @@ class Run:
         complaints: list[str] = []
         for file in self.checkpoints():
             try:
-                return _restore(file, like), int(file.stem), complaints
+                return checkpoint.read(file, like), int(file.stem), complaints
             except MismatchError as error:
                 raise UserError(self._mismatch(file, str(error))) from error
-            except _DAMAGE as error:
+            except PermissionError as error:
+                raise UserError(f"{file} cannot be read: {files.reason(error)}. Make it readable first.") from error
+            except DamagedError as error:
                 complaints.append(f"Checkpoint {file.name} is damaged ({error}); trying the previous one.")
         tried = f" ({' '.join(complaints)})" if complaints else ""
         raise UserError(f"{self.path} has no readable checkpoint{tried}. Start a new run under another --out.")
@@ -302,48 +301,18 @@ class Run:
         )
 
 
-def _bare(state: PyTree) -> PyTree:
-    """Random keys as their raw data, which is what files store."""
-
-    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, state)
-
-
-def _is_key(leaf: Any) -> bool:
-    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+def _numbered(folder: Path) -> list[Path]:
+    """The checkpoints in the directory of a run, whatever they are, newest first."""
+    found = [file for file in (folder / "checkpoints").glob("*.npz") if re.fullmatch("[0-9]{1,15}", file.stem)]
+    return sorted(found, key=lambda file: int(file.stem), reverse=True)
 
 
-def _arrays(state: PyTree) -> Iterator[tuple[str, Any]]:
-    """(name, array) of every leaf; the name is its path in the state."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        yield jax.tree_util.keystr(path, simple=True, separator="/"), leaf
-
-
-class MismatchError(Exception):
-    """An intact checkpoint of another network or state."""
-
-
-def _restore(file: Path, like: PyTree) -> PyTree:
-    shapes = jax.eval_shape(_bare, like)
-    leaves = []
-    with np.load(file, allow_pickle=False) as archive:
-        there = set(archive.files)
-        for name, shape in _arrays(shapes):
-            found = name if name in there else older_name(name)
-            if found not in there:
-                raise MismatchError(f"it has no {name}")
-            there.discard(found)
-            array = archive[found]
-            if array.shape != shape.shape or array.dtype != shape.dtype:
-                has, wanted = (f"{one.dtype}{list(one.shape)}" for one in (array, shape))
-                raise MismatchError(f"{name} is {has} in the checkpoint and {wanted} in the code")
-            leaves.append(array)
-        if there:
-            raise MismatchError(f"it has {min(there)}, which the code does not")
-
-    def dress(leaf: Any, array: np.ndarray) -> Any:
-        return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
-
-    return jax.tree.map(dress, like, jax.tree.unflatten(jax.tree.structure(like), leaves))
+def _remove(path: Path) -> None:
+    """Whatever it is."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _surroundings() -> dict[str, Any]:
@@ -354,12 +323,7 @@ def _surroundings() -> dict[str, Any]:
     return {"versions": versions, "device": {"kind": device.device_kind, "platform": device.platform}}
 
 
-def _csv(rows: list[list[str]]) -> str:
-    return "".join(",".join(row) + "\n" for row in rows)
-
-
 def _refuse_link(path: Path) -> None:
-    """A run is written to its own files and folders; a link could lead anywhere."""
     if path.is_symlink():
         raise UserError(
             f"{path} is a symbolic link; a run writes only to files of its own. Replace it by what it links to."

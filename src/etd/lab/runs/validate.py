@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ def check(experiment: Experiment) -> Experiment:
     wrong id early."""
     for one in unavailable(experiment):
         raise UserError(one.why)
-    _check_ranges(experiment, "")
+    check_ranges(experiment)
     _check_hash(experiment)
     if experiment.env.custom is not None and experiment.env.host() is None:
         custom.verify(experiment.env.make())
@@ -45,6 +46,21 @@ def check(experiment: Experiment) -> Experiment:
     return experiment
 
 
+def check_ranges(value: Any, where: str = "") -> None:
+    """Raise a UserError for a value out of range, in an experiment or a part of one, whether or not all parts of it are
+    available."""
+    for f in fields(value):
+        inner, path = getattr(value, f.name), f"{where}{f.name}"
+        limits = f.metadata.get("limits")
+        if limits is not None and not limits.allow(inner):
+            raise UserError(f"{path} = {inner} is out of range: it must be {limits}.")
+        if isinstance(inner, float) and not math.isfinite(inner) and _is_ours(value):
+            raise UserError(f"{path} = {inner} is out of range: it must be finite.")
+        for index, part in enumerate(inner if isinstance(inner, tuple) else (inner,)):
+            if is_dataclass(part) and not isinstance(part, type | Factory):
+                check_ranges(part, f"{path}.{index}." if isinstance(inner, tuple) else f"{path}.")
+
+
 def _check_hash(experiment: Experiment) -> None:
     """Compiled functions are cached by experiment, so every value must be hashable."""
     for path, value in walk(experiment, ""):
@@ -58,15 +74,9 @@ def _check_hash(experiment: Experiment) -> None:
                 ) from error
 
 
-def _check_ranges(value: Any, where: str) -> None:
-    for f in fields(value):
-        inner, path = getattr(value, f.name), f"{where}{f.name}"
-        limits = f.metadata.get("limits")
-        if limits is not None and not limits.allow(inner):
-            raise UserError(f"{path} = {inner} is out of range: it must be {limits}.")
-        for index, part in enumerate(inner if isinstance(inner, tuple) else (inner,)):
-            if is_dataclass(part) and not isinstance(part, type | Factory):
-                _check_ranges(part, f"{path}.{index}." if isinstance(inner, tuple) else f"{path}.")
+def _is_ours(part: Any) -> bool:
+    """Whether its class is etd's, none of whose fields is ever infinite."""
+    return type(part).__module__.startswith("etd.")
 
 
 def _bonuses(bonus: Bonus, where: str) -> list[tuple[str, Bonus]]:
@@ -81,4 +91,5 @@ def _bonuses(bonus: Bonus, where: str) -> list[tuple[str, Bonus]]:
 
 
 def _divisor(number: int, near: int) -> int:
-    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - near))
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return min([*small, *(number // d for d in reversed(small))], key=lambda d: abs(d - near))

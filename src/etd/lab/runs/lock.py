@@ -1,0 +1,72 @@
+"""One process trains a run at a time.
+
+The lock is the system's (``flock``) and ends with the process, however it ends. It covers processes on one machine and,
+on a network file system that passes locks on, as NFS 4 and SMB do, on several. Where there is none, as on Windows or
+under an NFS server without locks, the user is told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from etd.core import files
+from etd.core.errors import UserError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+FILE = ".lock"
+"""Locked in place of the directory by file systems that lock only files open for writing, as NFS does."""
+
+
+@contextmanager
+def claim(path: Path) -> Iterator[list[str]]:
+    """Lock a run's directory, created if missing, while it is written to; any other process is refused. Yields what the
+    user should know: nothing, or that there is no lock."""
+    make(path)
+    handle = _locked(path)
+    try:
+        yield [f"{path} could not be locked here: do not train it in two processes at once."] if handle is None else []
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def make(path: Path) -> None:
+    """Create a directory, if it is missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{path} cannot be created: a file is in the way. Choose another --out.") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be created: {files.reason(error)}. Choose another --out.") from error
+
+
+def _locked(path: Path) -> int | None:
+    """A handle that holds the lock; None if there can be none."""
+    if fcntl is None:
+        return None
+    writing = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    for target, how in ((path, os.O_RDONLY), (path / FILE, writing)):
+        try:
+            handle = os.open(target, how, 0o666)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError as error:
+            os.close(handle)
+            raise UserError(
+                f"{path} is being trained by another process. Wait for it, or choose another --out."
+            ) from error
+        except OSError:  # no locks here
+            os.close(handle)
+    return None
