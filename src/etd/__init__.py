@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from etd.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from etd.adapters.explorer import Explorer
     from etd.agent.ppo import PPO
     from etd.bonuses import BONUSES, ETD, Bonus, BonusState, LearnedBonus, NoBonus, Scored
     from etd.core.errors import UserError
@@ -43,6 +44,7 @@ _HOMES = {
     "ETD": "etd.bonuses",
     "EnvSpec": "etd.core.types",
     "Experiment": "etd.training.experiment",
+    "Explorer": "etd.adapters.explorer",
     "LearnedBonus": "etd.bonuses",
     "Mix": "etd.training.reward",
     "NoBonus": "etd.bonuses",
@@ -81,6 +83,7 @@ __all__ = [
     "Distances",
     "EnvSpec",
     "Experiment",
+    "Explorer",
     "LearnedBonus",
     "Mix",
     "NoBonus",

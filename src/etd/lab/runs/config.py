@@ -152,10 +152,10 @@ def sources(experiment: Experiment) -> dict[str, dict[str, str]]:
 # From plain data -------------------------------------------------------------------------------------------------
 
 
-def from_dict(data: Any) -> Experiment:
-    """The inverse of ``to_dict``; an unknown or ill-typed field is a UserError that names it. A part whose class is
-    missing, or may not be imported, becomes ``Unavailable``."""
-    return _build(Experiment, data, "")
+def from_dict(data: Any, kind: type = Experiment) -> Any:
+    """The inverse of ``to_dict`` for an experiment or a part of this kind; an unknown or ill-typed field is a UserError
+    that names it. A part whose class is missing, or may not be imported, becomes ``Unavailable``."""
+    return _build(kind, data, "")
 
 
 def unavailable(experiment: Experiment) -> list[Unavailable]:

@@ -28,22 +28,27 @@ def check(experiment: Experiment) -> Experiment:
     reason = experiment.bonus.refusal(spec)
     if reason:
         raise UserError(f"{bonus_name(experiment.bonus)} cannot be used with {spec.name}: {reason}")
-    batch = experiment.steps_per_iteration
-    for where, part in [("ppo", experiment.ppo), *_bonuses(experiment.bonus, "bonus")]:
+    for where, part in [("ppo", experiment.ppo), *parts(experiment.bonus, "bonus.")]:
         if not isinstance(part, PPO | LearnedBonus):
             continue
-        if batch % part.minibatch:
-            raise UserError(
-                f"{where}.minibatch = {part.minibatch} does not divide num_envs x rollout_steps = "
-                f"{experiment.num_envs} x {experiment.rollout_steps} = {batch}. Choose a divisor, such as "
-                f"{_divisor(batch, part.minibatch)}."
-            )
+        where = where.rstrip(".")
+        check_minibatch(f"{where}.minibatch", part.minibatch, experiment.num_envs, experiment.rollout_steps)
         if isinstance(part, LearnedBonus) and "features" in part.needs and part.features != experiment.ppo.features:
             raise UserError(
                 f"{where} reads the policy's embedding, so {where}.features = {part.features} must equal ppo.features "
                 f"= {experiment.ppo.features}; or set {where}.source=own."
             )
     return experiment
+
+
+def check_minibatch(name: str, size: int, num_envs: int, rollout_steps: int) -> None:
+    """Raise a UserError if a rollout cannot be split into minibatches."""
+    count = num_envs * rollout_steps
+    if count % size:
+        raise UserError(
+            f"{name} = {size} does not divide num_envs x rollout_steps = {num_envs} x {rollout_steps} = {count}. "
+            f"Choose a divisor, such as {_divisor(count, size)}."
+        )
 
 
 def check_ranges(value: Any, where: str = "") -> None:
@@ -79,12 +84,12 @@ def _is_ours(part: Any) -> bool:
     return type(part).__module__.startswith("etd.")
 
 
-def _bonuses(bonus: Bonus, where: str) -> list[tuple[str, Bonus]]:
-    """The bonus, or the parts of a mixture, with their paths."""
+def parts(bonus: Bonus, where: str = "") -> list[tuple[str, Bonus]]:
+    """The bonus, or the parts of a mixture, with the paths of their fields."""
     if not isinstance(bonus, Mixture):
         return [(where, bonus)]
     return [
-        (f"{where}.terms.{i}.factors.{j}", factor)
+        (f"{where}terms.{i}.factors.{j}.", factor)
         for i, term in enumerate(bonus.terms)
         for j, factor in enumerate(term.factors)
     ]

@@ -1,0 +1,1 @@
+"""The bonus in other people's training loops."""

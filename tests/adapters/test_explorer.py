@@ -1,0 +1,361 @@
+"""The bonus outside our trainer is the bonus inside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from tests.conftest import quick_compilation
+
+import etd
+from etd.adapters.explorer import Explorer
+from etd.bonuses import BONUSES, ETD
+from etd.core.hashing import fingerprint
+from etd.core.keys import named
+from etd.core.moments import Moments
+from etd.core.types import Rollout
+from etd.training import backend, presets
+from etd.training.reward import Mix
+
+STEPS, ENVS, LONGEST = 16, 4, 100
+SPACES = (spaces.Box(0, 255, (7, 7, 3), np.uint8), spaces.Discrete(7))
+SMALL = {"features": 8, "latent": 8, "minibatch": 32, "epochs": 1}
+TAUGHT = sorted(set(BONUSES) - {"agac", "none", "mixture"})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compile_quickly() -> Iterator[None]:
+    with quick_compilation():
+        yield
+
+
+def small(name: str) -> dict:
+    return {key: value for key, value in SMALL.items() if hasattr(BONUSES[name](), key)}
+
+
+def make(name: str = "etd", **more: object) -> Explorer:
+    return Explorer(name, *SPACES, ENVS, **{"max_steps": LONGEST, "seed": 5, **small(name), **more})
+
+
+@pytest.fixture(scope="module")
+def experiment() -> etd.Experiment:
+    """Our own trainer, as small as the explorers here."""
+    base = replace(presets.choose("MiniGrid-Empty-5x5-v0", "etd"), num_envs=ENVS, rollout_steps=STEPS, seed=5)
+    ppo = etd.PPO(minibatch=32, epochs=1, features=8, latent=8)
+    return replace(base, ppo=ppo, bonus=ETD(**SMALL), mix=Mix())
+
+
+def one_seed(tree: object) -> object:
+    return jax.tree.map(lambda leaf: np.asarray(leaf[0]), tree)
+
+
+@pytest.fixture(scope="module")
+def trained(experiment) -> tuple[list[Rollout], list]:
+    """Three rollouts of our own trainer, one seed's, and its states before each and after the last."""
+    rollouts, states = [], []
+    with backend.open(experiment) as agents:
+        state = agents.start()
+        for _ in range(3):
+            rollouts.append(one_seed(agents.collect(state)[1]))
+            states.append(one_seed(state.learner.bonus))
+            state, _ = agents.advance(state)
+        states.append(one_seed(state.learner.bonus))
+    return rollouts, states
+
+
+@pytest.fixture(scope="module")
+def rollouts(trained) -> list[Rollout]:
+    """With the hash of the observations in place of that of the states, which nobody outside an environment knows."""
+    hashed = jax.jit(jax.vmap(jax.vmap(fingerprint)))
+    found = [one._replace(step=one.step._replace(fingerprint=hashed(one.next_obs))) for one in trained[0]]
+    assert any(np.asarray(one.done).any() for one in found)  # episodes end within them
+    return found
+
+
+def steps(rollout: Rollout, part: slice | int = slice(None)) -> tuple[np.ndarray, ...]:
+    """The arguments of ``reward``."""
+    columns = (rollout.obs[:-1], rollout.action, rollout.next_obs, rollout.step.terminated, rollout.step.truncated)
+    return tuple(np.asarray(column)[part] for column in columns)
+
+
+def test_it_is_what_our_trainer_computes(experiment, trained):
+    """To rounding, as the trainer's iteration is compiled as a whole."""
+    rollouts, states = trained
+    explorer = Explorer(experiment.bonus, *SPACES, ENVS, max_steps=experiment.env.spec.max_steps, seed=5)
+    assert_near(explorer._state.bonus, states[0])
+    for rollout, after in zip(rollouts, states[1:], strict=True):
+        explorer.reward(*steps(rollout), rollout.step.reward)
+        explorer.update()
+        assert_near(explorer._state.bonus, after)
+
+
+def assert_near(one: object, other: object) -> None:
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=5e-3, atol=1e-3), one, other)
+
+
+@pytest.mark.parametrize("name", TAUGHT)
+def test_a_whole_rollout_is_scored_and_learned_to_the_bit(name, rollouts):
+    explorer = make(name)
+    bonus, key = explorer.bonus, jax.random.key(5)
+    score, improve, mix = jax.jit(bonus.score), jax.jit(bonus.improve), jax.jit(explorer.mix)
+    state = jax.jit(lambda key: bonus.init(key, explorer.spec, ENVS))(named(key, "bonus"))
+    moments = Moments.start()
+    for number, rollout in enumerate(rollouts):
+        now = named(key, "iteration", jnp.int32(number))
+        state, scored = score(state, rollout, named(now, "score"))
+        moments, reward = mix(moments, rollout.step.reward, scored.bonus)
+        np.testing.assert_array_equal(explorer.reward(*steps(rollout), rollout.step.reward), reward)
+        np.testing.assert_array_equal(explorer.last_bonus, scored.bonus)
+        state, _ = improve(state, rollout, scored.trace, named(now, "model"))
+        explorer.update()
+        jax.tree.map(np.testing.assert_array_equal, explorer._state.bonus, state)
+
+
+@pytest.mark.parametrize("name", TAUGHT)
+def test_step_by_step_is_the_same_to_rounding(name, rollouts):
+    whole, single = make(name), make(name)
+    for rollout in rollouts:
+        whole.reward(*steps(rollout))
+        for time in range(STEPS):
+            single.reward(*steps(rollout, time))
+            np.testing.assert_allclose(single.last_bonus[0], whole.last_bonus[time], rtol=2e-3, atol=1e-4)
+        whole.update()
+        single.update()
+        assert_near(single._state.bonus, whole._state.bonus)
+        np.testing.assert_allclose(single._state.moments, whole._state.moments, rtol=1e-4)
+
+
+def test_steps_that_did_not_happen_change_nothing(rollouts):
+    """As with vector environments that reset in a step of their own."""
+    columns = next(columns for columns in map(steps, rollouts) if (columns[3] | columns[4])[:-1].any())
+    time, env = np.argwhere((columns[3] | columns[4])[:-1])[0]
+    plain, masked = make(), make()
+    plain.reward(*columns)
+    # The environment's later steps are delayed by one, in which it goes from its last observation to a first one.
+    delayed = [column.copy() for column in columns]
+    for column in delayed:
+        column[time + 2 :, env] = column[time + 1 : -1, env]
+    delayed[0][time + 1, env], delayed[2][time + 1, env] = columns[2][time, env], columns[0][time + 1, env]
+    delayed[3][time + 1, env] = delayed[4][time + 1, env] = False
+    mask = np.ones((STEPS, ENVS), bool)
+    mask[time + 1, env] = False
+    reward = masked.reward(*delayed, mask=mask)
+    assert reward[time + 1, env] == masked.last_bonus[time + 1, env] == 0
+    np.testing.assert_allclose(masked.last_bonus[time + 2 :, env], plain.last_bonus[time + 1 : -1, env], rtol=1e-4)
+    others = np.arange(ENVS) != env
+    np.testing.assert_allclose(masked.last_bonus[:, others], plain.last_bonus[:, others], rtol=1e-4)
+    assert np.isfinite(masked.update()["model_loss"])
+
+
+def test_an_episode_longer_than_the_memory_begins_anew_and_is_told_once():
+    explorer = make(max_steps=3)
+    obs = np.random.default_rng(0).integers(0, 9, (9, ENVS, 7, 7, 3)).astype(np.uint8)
+    end = np.zeros((8, ENVS), bool)
+    with pytest.warns(UserWarning, match="longer than max_steps = 3") as told:
+        explorer.reward(obs[:-1], np.zeros((8, ENVS), int), obs[1:], end, end)
+    assert len(told) == 1
+    assert explorer.metrics["memory_filled"] <= 1
+
+
+def test_a_saved_explorer_continues_to_the_bit(rollouts, tmp_path):
+    explorer = make()
+    explorer.reward(*steps(rollouts[0]))
+    explorer.update()
+    explorer.save(tmp_path / "saved")
+    again = Explorer.load(tmp_path / "saved")
+    for one in (explorer, again):
+        one.reward(*steps(rollouts[1]))
+        one.update()
+    np.testing.assert_array_equal(again.last_bonus, explorer.last_bonus)
+    jax.tree.map(np.testing.assert_array_equal, again._state, explorer._state)
+    again.reset()
+    assert not np.asarray(again._state.bonus.memory.filled).any()
+
+
+def test_distances_and_embeddings(rollouts):
+    explorer = make(embedding=4)
+    obs = np.asarray(rollouts[0].obs[:, 0])
+    x, y = explorer.embed(obs[:3]), explorer.embed(obs[3:8])
+    assert x.shape == (3, 4)
+    np.testing.assert_allclose(explorer.distance(obs[:3], obs[3:8]), explorer.bonus.distance(x, y), rtol=1e-5)
+    np.testing.assert_allclose(np.diagonal(explorer.distance(obs, obs)), 0, atol=1e-3)
+
+
+# Spaces ----------------------------------------------------------------------------------------------------------
+
+
+def test_images_with_channels_first_are_turned(rollouts):
+    turned = spaces.Box(0, 255, (3, 7, 7), np.uint8)
+    plain, first = make(), Explorer("etd", turned, SPACES[1], ENVS, max_steps=LONGEST, seed=5, **SMALL)
+    assert first.spec == plain.spec
+    obs, action, after, *ends = steps(rollouts[0])
+    plain.reward(obs, action, after, *ends)
+    first.reward(np.moveaxis(obs, -1, 2), action, np.moveaxis(after, -1, 2), *ends)
+    np.testing.assert_array_equal(first.last_bonus, plain.last_bonus)
+
+
+def test_of_a_dict_the_image_is_used(rollouts):
+    both = spaces.Dict({"image": SPACES[0], "mission": spaces.Text(10)})
+    with pytest.warns(UserWarning, match="sees the part 'image'"):
+        explorer = Explorer("etd", both, SPACES[1], ENVS, max_steps=LONGEST, seed=5, **SMALL)
+    plain = make()
+    obs, action, after, *ends = steps(rollouts[0])
+    plain.reward(obs, action, after, *ends)
+    explorer.reward({"image": obs, "mission": ["go"]}, action, {"image": after}, *ends)
+    np.testing.assert_array_equal(explorer.last_bonus, plain.last_bonus)
+
+
+@pytest.mark.parametrize(
+    ("seen", "acts", "kind"),
+    [
+        (spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-2.0, 3.0, (2,)), "vector"),
+        (
+            spaces.Box(0, 9, (5,), np.int64),
+            spaces.Box(np.array([0.0, -1.0]), np.array([1.0, 5.0]), dtype=np.float64),
+            "vector",
+        ),
+        (spaces.Box(-1, 1, (2, 3)), spaces.Discrete(3, start=2), "vector"),
+        (spaces.Box(0, 255, (64, 64, 1), np.uint8), spaces.Box(-np.inf, np.inf, (1,)), "pixels"),
+        (spaces.Box(0.0, 1.0, (4, 64, 64)), spaces.Discrete(2), "pixels"),
+    ],
+)
+def test_spaces_of_all_kinds_give_a_bonus(seen, acts, kind):
+    explorer = Explorer("icm", seen, acts, 2, max_steps=9, features=8, latent=8, minibatch=4, epochs=1)
+    assert explorer.spec.kind == kind
+    seen.seed(0), acts.seed(0)
+    obs = np.stack([[seen.sample() for _ in range(2)] for _ in range(5)])
+    action = np.stack([[acts.sample() for _ in range(2)] for _ in range(4)])
+    end = np.zeros((4, 2), bool)
+    reward = explorer.reward(obs[:-1], action, obs[1:], end, end)
+    assert np.isfinite(reward).all()
+    assert np.isfinite(explorer.update()["model_loss"])
+
+
+# Mistakes --------------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    (("etd", spaces.Text(5), SPACES[1], 2), {}, "not supported; images and vectors"),
+    (("etd", spaces.Discrete(5), SPACES[1], 2), {}, "not supported; images and vectors"),
+    (("etd", spaces.Dict({"a": SPACES[0]}), SPACES[1], 2), {}, "a Dict of a; only its part 'image'"),
+    (("etd", SPACES[0], spaces.MultiDiscrete([2, 3]), 2), {}, "Actions of the space"),
+    (("etd", SPACES[0], spaces.MultiBinary(3), 2), {}, "Actions of the space"),
+    (("etd", *SPACES, 0), {}, "num_envs is 0"),
+    (("etd", *SPACES, 2.5), {}, "num_envs is 2.5"),
+    (("etd", *SPACES, 2), {"max_steps": -1}, "max_steps is -1"),
+    (("etd", *SPACES, 2), {"seed": 2**40}, "seed is"),
+    (("edt", *SPACES, 2), {}, "Did you mean 'etd'"),
+    (("etd", *SPACES, 2), {"epoch": 3}, "Did you mean 'epochs'"),
+    (("etd", *SPACES, 2), {"epochs": "many"}, "epochs"),
+    (("etd", *SPACES, 2), {"learning_rate": float("nan")}, "learning_rate = nan is out of range"),
+    (("etd", *SPACES, 2), {"ending": "next"}, "never sees"),
+    (("agac", *SPACES, 2), {}, "needs the policy's logits"),
+    (("etd + agac", *SPACES, 2), {}, "needs the policy's logits"),
+    (("etd", *SPACES, 2), {"mix": Mix(intrinsic=-1)}, "intrinsic = -1 is out of range"),
+]
+
+
+@pytest.mark.parametrize(("words", "more", "sentence"), REFUSED)
+def test_an_explorer_that_cannot_be_is_refused(words, more, sentence):
+    with pytest.raises(etd.UserError, match=sentence.replace("(", r"\(")):
+        Explorer(*words, **{"max_steps": 9, **more})
+
+
+def changed(columns: tuple, index: int, value: object) -> tuple:
+    return (*columns[:index], value, *columns[index + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda c: changed(c, 0, c[0][:, :2]), r"obs has the shape \[16, 2, 7, 7, 3\]; for 4 environments"),
+        (lambda c: changed(c, 0, c[0].astype(float)), "obs has the type float64; the space says uint8"),
+        (lambda c: changed(c, 2, c[2][:8]), "8 and 16 steps"),
+        (lambda c: changed(c, 1, c[1] + 7), "action has values from"),
+        (lambda c: changed(c, 1, c[1] + 0.5), "Discrete actions are whole numbers"),
+        (lambda c: changed(c, 3, c[3] + 2.0), "terminated should be true or false"),
+        (lambda c: changed(c, 4, np.zeros(3)), r"truncated has the shape \[3\]"),
+        (lambda c: (*c, np.full((STEPS, ENVS), np.nan)), "extrinsic has values that are not finite"),
+        (lambda c: (*c, np.full((STEPS, ENVS), "a")), "extrinsic has the type"),
+        (lambda c: changed(c, 0, np.concatenate([c[0][1:], c[0][:1]])), "does not continue where it was"),
+    ],
+)
+def test_what_cannot_be_rewarded_is_refused_and_changes_nothing(change, sentence, rollouts):
+    explorer, untouched = make(), make()
+    with pytest.raises(etd.UserError, match=sentence):
+        explorer.reward(*change(steps(rollouts[0])))
+    for one in (explorer, untouched):
+        one.reward(*steps(rollouts[0]))
+    jax.tree.map(np.testing.assert_array_equal, explorer._state, untouched._state)
+
+
+def test_a_gap_between_calls_is_refused(rollouts):
+    explorer = make()
+    explorer.reward(*steps(rollouts[0]))
+    with pytest.raises(etd.UserError, match=r"Environment \d does not continue where it was: obs at step 0"):
+        explorer.reward(*steps(rollouts[2]))
+    explorer.reset()
+    explorer.reward(*steps(rollouts[2]))
+
+
+def test_order_of_calls(rollouts, tmp_path):
+    explorer = make(minibatch=48)
+    with pytest.raises(etd.UserError, match="nothing to learn from"):
+        explorer.update()
+    explorer.reward(*steps(rollouts[0]))
+    with pytest.raises(etd.UserError, match=r"minibatch = 48 does not divide .* such as 32"):
+        explorer.update()
+    with pytest.raises(etd.UserError, match="call update"):
+        explorer.save(tmp_path / "explorer")
+    assert not (tmp_path / "explorer").exists()
+
+
+def test_bonuses_without_a_model_have_no_embedding():
+    with pytest.raises(etd.UserError, match="has no embedding"):
+        make("count").embed(np.zeros((2, 7, 7, 3), np.uint8))
+    with pytest.raises(etd.UserError, match="learns no distance"):
+        make("rnd").distance(np.zeros((2, 7, 7, 3), np.uint8), np.zeros((2, 7, 7, 3), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda f: (f / "explorer.json").unlink(), "holds no explorer"),
+        (lambda f: (f / "explorer.json").write_text("[]"), "holds no explorer"),
+        (lambda f: edit(f, format=99), "another version"),
+        (lambda f: edit(f, num_envs=2**60), "num_envs is"),
+        (lambda f: edit(f, bonus={"class": "os:system"}), "os:system"),
+        (lambda f: edit(f, bonus={"class": "etd", "epochs": -4}), "epochs = -4 is out of range"),
+        (lambda f: edit(f, interface={"obs_shape": [7]}), "holds no explorer"),
+        (lambda f: edit(f, num_envs=5), "cannot be used"),
+        (lambda f: (f / "state.npz").unlink(), "cannot be used"),
+        (lambda f: (f / "state.npz").write_bytes(b"PK"), "cannot be used"),
+    ],
+)
+def test_a_folder_that_is_no_explorer_is_refused(damage, sentence, tmp_path, saved):
+    folder = tmp_path / "explorer"
+    folder.mkdir()
+    for file in saved.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    damage(folder)
+    with pytest.raises(etd.UserError, match=sentence):
+        Explorer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("explorer")
+    make().save(folder)
+    return folder
+
+
+def edit(folder: Path, **fields: object) -> None:
+    file = folder / "explorer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
