@@ -65,7 +65,6 @@ def _whole(env: str, many: bool, folder: Path) -> Whole:
     case = Case(env, "many" if many else "train", "SIGKILL")
     for turn in range(1 + many):  # the second time, what it compiles is in the cache; else ``_half`` has seen to that
         found = Trial(case, _empty(folder / f"{env}-{case.phase}-{turn}"), random.Random(turn)).finish()
-    print(f"{env} {case.phase} takes {found.took:.1f} s, of which {found.begun:.1f} s before its first row", flush=True)
     return found
 
 

@@ -72,8 +72,8 @@ class Whole:
     folder: Path
     begun: float
     """seconds to the first row of metrics"""
-    took: float
-    """seconds to the end"""
+    rows: int
+    """bytes of metrics"""
 
 
 class TrialError(Exception):
@@ -148,7 +148,7 @@ class Trial:
                 raise TrialError("the last training did not end")
         if process.returncode:
             raise TrialError(f"the last training ended with status {process.returncode}")
-        return Whole(self.folder, begun, time.monotonic() - start)
+        return Whole(self.folder, begun, self._rows())
 
     def _rows(self) -> int:
         return sum(file.stat().st_size for file in list(self.out.rglob("metrics.csv")) if file.exists())
@@ -159,17 +159,17 @@ class Trial:
         """Start or go on with the training, interrupt it at a random moment, and say when."""
         self.out.parent.mkdir(parents=True, exist_ok=True)
         before, process = self._rows(), self.launch(self.command())
-        if self.chance.random() < 0.25:  # anywhere, also while it starts
-            moment = self.chance.uniform(0, whole.took)
+        deadline = time.monotonic() + PATIENCE
+        if self.chance.random() < 0.25:  # while it starts
+            moment = self.chance.uniform(0, whole.begun)
             _wait(process, moment)
             when = f"{moment:.1f} s"
-        else:
-            deadline = time.monotonic() + PATIENCE
-            while process.poll() is None and self._rows() == before and time.monotonic() < deadline:
-                time.sleep(0.005)
-            moment = self.chance.uniform(0, 0.7 * (whole.took - whole.begun))
-            _wait(process, moment)
-            when = f"row + {moment:.1f} s"
+        else:  # while it trains: once it has logged this many bytes, and then in a moment
+            rows = self.chance.randint(min(before, whole.rows), whole.rows)
+            while process.poll() is None and self._rows() in range(rows) and time.monotonic() < deadline:
+                time.sleep(0.002)
+            _wait(process, self.chance.uniform(0, 0.05))
+            when = f"{rows / whole.rows:.0%}"
         how = signal.SIGKILL if self.case.how == "cut" else signal.Signals[self.case.how]
         early = process.poll() is not None
         process.send_signal(how)
