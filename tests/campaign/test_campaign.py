@@ -9,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from etd.lab.runs.store import Run
 from tests.campaign import power, trial
 from tests.campaign.__main__ import main
 
@@ -35,17 +37,34 @@ Path("deep/kept/whole").replace("deep/kept/renamed")
 Path("deep/other").mkdir()
 """
 
+KEEPER = """
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from etd.lab.runs.store import Run
+from etd.training.experiment import Experiment
+
+for name in ("saved", "replaced"):
+    run = Run.create(Path("runs") / name, Experiment(seed=1))
+    run.log([{"iteration": 7, "seed": 1}])
+    run.save({"weights": np.arange(100)}, 7)
+Run.create(Path("runs/replaced"), Experiment(seed=2), overwrite=True)
+"""
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a recorded process has left: a place, and the record of what it flushed."""
-    folder = tmp_path_factory.mktemp("written")
+    return recorded(WRITER, tmp_path_factory.mktemp("written"))
+
+
+def recorded(code: str, folder: Path) -> Path:
+    """What a process that runs ``code`` has left: a place, and the record of what it flushed."""
     (folder / "place").mkdir()
     power.settle(folder / "place", folder / "disk")
     path = [Path(power.__file__).parent / "recorder", ROOT / "src", ROOT]
     env = {"CAMPAIGN_ROOT": str(folder / "place"), "CAMPAIGN_DISK": str(folder / "disk")}
     subprocess.run(
-        [sys.executable, "-c", WRITER],
+        [sys.executable, "-c", code],
         cwd=folder / "place",
         env={**os.environ, **env, "PYTHONPATH": os.pathsep.join(map(str, path))},
         check=True,
@@ -82,6 +101,21 @@ def test_the_record_starts_with_what_is_there(written: Path, tmp_path: Path) -> 
         for root in (place, tmp_path / "image")
     )
     assert after == before
+
+
+def test_a_run_that_was_saved_outlasts_a_power_cut(tmp_path: Path) -> None:
+    """Its record, its rows and its checkpoint; and no checkpoint of the run it replaced comes back to it."""
+    folder = recorded(KEEPER, tmp_path)
+    for seed in range(40):
+        image = tmp_path / str(seed)
+        power.cut(folder / "place", folder / "disk", image, random.Random(seed))
+        saved, new = Run.open(image / "runs" / "saved"), Run.open(image / "runs" / "replaced")
+        assert saved.experiment.seed == 1
+        assert list(saved.metrics()["iteration"]) == [7]
+        with np.load(saved.checkpoints()[0]) as arrays:
+            np.testing.assert_array_equal(arrays["weights"], np.arange(100))
+        assert (new.experiment.seed, new.checkpoints(), new.metrics()) == (2, [], {})
+        assert Run.open(new.aside).checkpoints()[0].name == "0000007.npz"
 
 
 @pytest.mark.slow
