@@ -90,7 +90,7 @@ def cut(root: Path, disk: Path, image: Path, chance: random.Random) -> None:
 def _rebuild(inode: int, path: Path | None, disk: Path, image: Path, chance: random.Random) -> None:
     """A folder; ``path`` is where it is now, None if it was removed."""
     image.mkdir()
-    durable, now = _names(disk, inode), names_in(path) if path else {}
+    durable, now = durable_names(disk, inode), names_in(path) if path else {}
     for name in sorted(durable.keys() | now.keys()):
         entry = chance.choice([durable.get(name), now.get(name)])
         if entry is None:
@@ -103,7 +103,8 @@ def _rebuild(inode: int, path: Path | None, disk: Path, image: Path, chance: ran
             (image / name).write_bytes(torn(_contents(disk, entry[0]), current, chance))
 
 
-def _names(disk: Path, inode: int) -> Names:
+def durable_names(disk: Path, inode: int) -> Names:
+    """Of a folder, as of its last flush."""
     file = disk / "names" / str(inode)
     return {name: tuple(entry) for name, entry in json.loads(file.read_text()).items()} if file.exists() else {}
 

@@ -88,7 +88,9 @@ class Trial:
     folder: Path
     chance: random.Random
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
-    disks: int = 0
+    """by which its processes are found"""
+    cuts: int = 0
+    """of power, so far"""
 
     @property
     def out(self) -> Path:
@@ -96,7 +98,7 @@ class Trial:
 
     @property
     def disk(self) -> Path:
-        return self.folder / f"disk{self.disks}"
+        return self.folder / f"disk{self.cuts}"
 
     # Processes ---------------------------------------------------------------------------------------------------
 
@@ -199,7 +201,7 @@ class Trial:
         return len(found) == (2 if self.case.phase == "many" else 1)
 
     def _alone(self) -> None:
-        """No process of this trial is left, and nothing of it in shared memory."""
+        """Wait until no process of this trial is left, as should be soon."""
         deadline = time.monotonic() + 20
         while left := _marked(self.mark):
             if time.monotonic() > deadline:
@@ -215,9 +217,9 @@ class Trial:
             here = [int(file.stem) for file in (image / run / "checkpoints").glob("[0-9]*.npz")]
             if number > max(here, default=-1) or (number >= 0 and not (image / run / "run.json").exists()):
                 raise TrialError(f"{run} had saved checkpoint {number}, which a power cut takes away")
-        place.rename(self.folder / f"cut{self.disks}")
+        place.rename(self.folder / f"cut{self.cuts}")
         image.rename(place)
-        self.disks += 1
+        self.cuts += 1
 
     # The end -----------------------------------------------------------------------------------------------------
 
@@ -287,7 +289,7 @@ def _checkpoints(place: Path) -> list[Path]:
 
 def _newest(disk: Path, folder: Path) -> int:
     """The newest checkpoint that was saved to the last step, which flushes the folder; -1 if none was."""
-    names = power._names(disk, folder.stat().st_ino)
+    names = power.durable_names(disk, folder.stat().st_ino)
     return max((int(Path(name).stem) for name in names if name[0] != "."), default=-1)
 
 
