@@ -52,10 +52,11 @@ def note(path: Path, disk: Path) -> None:
     """Record that the bytes of a file or the names in a folder are durable."""
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
-        names = names_in(path)
-        for name, (inode, folder) in names.items():
-            if not folder:
-                _link(path / name, disk / "links" / str(inode))
+        names = {
+            name: (inode, folder)
+            for name, (inode, folder) in names_in(path).items()
+            if folder or _link(path / name, disk / "links" / str(inode))
+        }
         _write(disk / "names" / str(status.st_ino), json.dumps(names).encode())
     else:
         _link(path, disk / "links" / str(status.st_ino))
@@ -70,9 +71,14 @@ def names_in(folder: Path) -> Names:
     return found
 
 
-def _link(path: Path, target: Path) -> None:
+def _link(path: Path, target: Path) -> bool:
+    """Link a file; False if another process has just removed it."""
     with suppress(FileExistsError):
-        os.link(path, target)
+        try:
+            os.link(path, target)
+        except FileNotFoundError:
+            return False
+    return True
 
 
 def _write(file: Path, data: bytes) -> None:
