@@ -158,7 +158,7 @@ class Trial:
     # Interruptions -----------------------------------------------------------------------------------------------
 
     def interrupt(self, whole: Whole) -> str:
-        """Start or go on with the training, interrupt it at a random moment, and say when."""
+        """Start or go on with the training, interrupt it at a random moment, and say when; nothing if it was over."""
         self.out.parent.mkdir(parents=True, exist_ok=True)
         before, process = self._rows(), self.launch(self.command())
         deadline = time.monotonic() + PATIENCE
@@ -167,7 +167,7 @@ class Trial:
             _wait(process, moment)
             when = f"{moment:.1f} s"
         else:  # while it trains: once it has logged this many bytes, and then in a moment
-            rows = self.chance.randint(min(before, whole.rows), whole.rows)
+            rows = before + int(self.chance.uniform(0, 0.9) * max(0, whole.rows - before))
             while process.poll() is None and self._rows() in range(rows) and time.monotonic() < deadline:
                 time.sleep(0.002)
             _wait(process, self.chance.uniform(0, 0.05))
@@ -186,7 +186,7 @@ class Trial:
             raise TrialError(f"{self.case.how} did not end it") from None
         self._alone()
         if status == 0 and self.complete():
-            return "after its end"
+            return ""
         if early:
             raise TrialError(f"it ended by itself with status {status}")
         if status not in STATUS[how]:
@@ -240,12 +240,15 @@ class Trial:
 
 def run(case: Case, folder: Path, whole: Whole, begun: Path, seed: int) -> str:
     """Interrupt, go on, compare; the moments of interruption. ``begun`` is a run that was stopped halfway."""
-    trial = Trial(case, folder, random.Random(seed))
-    if case.phase == "resume":
-        shutil.copytree(begun, trial.out)
-    times = trial.chance.randint(1, 2 if case.phase == "many" else 3)
-    shared = _shared()
-    moments = [trial.interrupt(whole) for _ in range(times)]
+    chance, shared, moments = random.Random(seed), _shared(), list[str]()
+    while not moments:  # again, if it ended before it could be interrupted
+        shutil.rmtree(folder, ignore_errors=True)
+        trial = Trial(case, folder, chance)
+        if case.phase == "resume":
+            shutil.copytree(begun, trial.out)
+        for _ in range(chance.randint(1, 2 if case.phase == "many" else 3)):
+            if when := trial.interrupt(whole):
+                moments.append(when)
     trial.finish()
     trial.check(whole)
     if new := _shared() - shared:
