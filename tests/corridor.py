@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
@@ -80,9 +81,13 @@ class HostCorridor(gymnasium.Env):
             (Path(folder) / f"{os.getpid()}-{id(self)}").touch()
 
 
+_resets: list[str] = []
+"""of this process"""
+
+
 def _fail(when):
     """Each file in the folder is a fault that happens once, in the order of their names: WHEN HOW. 'always' in place of
-    WHEN is in every step."""
+    WHEN is in every step, 'third' in the reset after the worker's third episode or so."""
     folder = os.environ.get("CORRIDOR_FAULTS")
     file = min(Path(folder).iterdir(), default=None) if folder else None
     if file is None:
@@ -91,6 +96,11 @@ def _fail(when):
         fault = file.read_text()
         if fault.startswith("always") and when == "step":
             pass
+        elif fault.startswith("third") and when == "reset":
+            _resets.append(when)
+            if len(_resets) < 5:  # two to begin with, then three episodes' ends
+                return None
+            file.unlink()
         elif fault.startswith(when):
             file.unlink()
         else:
@@ -98,7 +108,15 @@ def _fail(when):
     except FileNotFoundError:  # another process was first
         return None
     if fault.endswith("wait"):
-        return sleep(1)
+        return sleep(0.5)
+    if fault.endswith("spawn and hang"):
+        child = subprocess.Popen(["sleep", "1000"])
+        (Path(folder).parent / "child").write_text(str(child.pid))
+    if fault.endswith("hang"):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        while True:
+            sleep(60)
     if fault.endswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     if fault.endswith("hang up"):

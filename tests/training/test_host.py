@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import subprocess
@@ -388,6 +389,128 @@ def test_a_worker_that_does_not_answer_is_told_of_and_waited_for(fault, monkeypa
         agents.advance(state)
     assert len(said) == 1
     assert said[0].endswith("has not answered for 0 s; waiting.")
+
+
+@pytest.mark.parametrize("when", ["step", "reset"])
+def test_a_worker_that_hangs_is_replaced(pair, fault, when):
+    """For ever in a call, whatever signals it ignores: as if it had died there."""
+    both, step, said = pair
+    both.tell = lambda words: (said.append(words), setattr(both, "limit", 300.0))  # its successor has time to start
+    step(1, 1)
+    both.limit, before = 1.0, both.workers[0]
+    fault(f"{when} hang")
+    block = step(1, 0)
+    assert before.process.returncode == -signal.SIGKILL
+    assert len(said) == 1
+    assert "died (killed after hanging for 1 s; ETD_WORKER_TIMEOUT sets this limit) and was replaced" in said[0]
+    np.testing.assert_array_equal(block.lost, [when == "step", True])
+    np.testing.assert_array_equal(block.truncated, block.lost)
+    block = step(1, 0)
+    assert not block.lost.any()
+    np.testing.assert_array_equal(block.obs.argmax(1), [CELLS // 2 + 1, CELLS // 2 - 1])
+
+
+def test_a_worker_that_hangs_before_it_is_ready_is_replaced(pair, fault):
+    both, step, said = pair
+    limits = iter([1.0, 300.0])
+    both.tell = lambda words: (said.append(words), setattr(both, "limit", next(limits)))
+    step(1, 1)
+    fault("step kill", "build hang")
+    assert step(1, 0).lost.all()
+    assert len(said) == 2
+    assert "killed by signal 9" in said[0]
+    assert "after hanging for 1 s" in said[1]
+
+
+def test_an_environment_whose_constructor_hangs_is_a_sentence(fault, monkeypatch):
+    monkeypatch.setenv("ETD_WORKER_TIMEOUT", "1")
+    env = Task(HOST).host()
+    assert env.spec
+    fault("build hang")
+    with pytest.raises(UserError, match=r"could not be created in a worker process:\nkilled after hanging for 1 s"):
+        pool.WorkerPool(env, [(0, 0)], [0])
+
+
+def test_a_hung_worker_takes_what_it_started_with_it(pair, fault):
+    both, step, _ = pair
+    both.tell = lambda _: setattr(both, "limit", 300.0)
+    both.limit = 1.0
+    fault("step spawn and hang")
+    folder = Path(os.environ["CORRIDOR_FAULTS"])
+    step(1, 0)
+    child = int((folder.parent / "child").read_text())
+    deadline = time.monotonic() + 10
+    while _alive(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _alive(child)
+
+
+def test_a_slow_worker_is_not_a_hung_one(fault, monkeypatch):
+    """Five resets of half a second each are one answer; the limit is for a single call."""
+    monkeypatch.setenv("ETD_WORKERS", "1")
+    said: list[str] = []
+    with pool.WorkerPool(Task(HOST).host(), [(0, n) for n in range(5)], [0] * 5, tell=said.append) as five:
+        five.limit, before = 1.6, five.workers[0]
+        fault(*["reset wait"] * 5)
+        five.begin(np.zeros(5, np.int32), {})
+        assert five.workers == [before]
+    assert not said
+
+
+@pytest.mark.parametrize("words", ["soon", "0", "-3", "nan"])
+def test_an_impossible_timeout_is_said(monkeypatch, words):
+    monkeypatch.setenv("ETD_WORKER_TIMEOUT", words)
+    with pytest.raises(UserError, match=f"ETD_WORKER_TIMEOUT is '{words}'; it must be a number of seconds"):
+        pool.WorkerPool(Task(HOST).host(), [(0, 0)], [0])
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_in_an_evaluation_is_replaced(fault, monkeypatch):
+    monkeypatch.setenv("ETD_WORKER_TIMEOUT", "8")
+    said: list[str] = []
+    with backend.open(replace(TINY, seeds=1), said.append) as agents:
+        state, _ = agents.advance(agents.start())
+        agents.close()
+        expected = agents.evaluate(state, 0, 8)
+        fault("step hang")
+        outcome = agents.evaluate(state, 0, 8)
+        fault("reset hang")
+        film = agents.film(state, 0, 4, False, range)
+    assert outcome.total.shape == expected.total.shape == (8,)
+    assert film.pictures
+    assert ["hanging for 8 s" in words for words in said] == [True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_a_run_survives_a_hundred_deaths(fault, tmp_path, monkeypatch):
+    """Spread over the run, at every third episode of a worker; it ends as usual and leaves nothing behind."""
+    monkeypatch.setenv("ETD_WORKERS", "1")
+    fault(*["third kill"] * 100)
+    said, handles = [], []
+    with backend.open(replace(TINY, seeds=1, num_envs=2), said.append) as agents:
+        state = agents.start()
+        while list((tmp_path / "faults").iterdir()):
+            state, metrics = agents.advance(state)
+            handles.append(_open_files())
+        assert agents.collector.pool.losses == 100
+        workers = [worker.process.pid for worker in agents.collector.pool.workers]
+    assert metrics["alive"].all()
+    assert max(map(len, handles)) == len(handles[0])
+    assert [words.partition("truncated.")[2] for words in said] == [
+        *[""] * 9,
+        *[f" {10 * n} have been replaced so far." for n in range(1, 11)],
+    ]
+    assert any("/dev/shm" in name for name in handles[0])
+    gc.collect()  # the arrays keep the memory open
+    assert not any("/dev/shm" in name for name in _open_files())
+    assert not any(_alive(pid) for pid in workers)
+
+
+def _open_files():
+    """What this process has open, by the names of its handles."""
+    links = [entry for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return [str(link.readlink()) for link in links]
 
 
 def test_three_deaths_in_a_row_end_the_run_after_a_checkpoint(fault, tmp_path):

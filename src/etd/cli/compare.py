@@ -127,5 +127,7 @@ def _share_device(workers: int) -> None:
 
 
 def _finish(comparison: Comparison) -> None:
+    if comparison.stopped:  # as a shell reports a process that a signal has ended
+        sys.exit(128 + comparison.stopped)
     if comparison.failures:
         sys.exit(1)

@@ -1,8 +1,9 @@
 """Files are replaced whole: written beside their place under a name of their own, flushed, then renamed.
 
-A process that is killed leaves the old file or the new one, never half of one. What a symbolic link points to is not
-touched: the rename replaces the link itself. What is no file, such as a named pipe, is not read: that could take for
-ever.
+A process that is killed leaves the old file or the new one, never half of one. After a power cut a file that was
+written is still there: its folder is flushed, too, and the folder's own name when it is made. What a symbolic link
+points to is not touched: the rename replaces the link itself. What is no file, such as a named pipe, is not read: that
+could take for ever.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with part.open("rb+") as stream:  # Windows flushes only what is open for writing
             os.fsync(stream.fileno())
         part.replace(path)
+        flush_folder(path.parent)
     except BaseException:
         with suppress(OSError):
             part.unlink()
@@ -70,6 +72,26 @@ def reason(error: Exception) -> str:
 def _refuse_other(mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise OSError(f"it is a {'folder' if stat.S_ISDIR(mode) else 'pipe or device'}, not a file")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those it is in, where they are missing."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        flush_folder(folder.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make names that were added, changed or removed durable, where the system can flush a folder."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    with suppress(OSError):  # not every file system can, and not every folder may be read
+        handle = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from dataclasses import dataclass
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -87,6 +91,23 @@ def test_two_bonuses_in_two_environments_interrupted_and_gone_on_with(tmp_path, 
     # What is done is not shown as something else.
     assert "other settings" in refused(capsys, out, "--set", "ppo.entropy_coef=0.5")
     assert "other settings" in refused(capsys, out, "--seeds", "3", "--budget", "0")
+
+
+@pytest.mark.slow
+def test_stopped_by_a_signal_it_ends_with_that_status(tmp_path, capsys):
+    rows = tmp_path / ENVS[0] / "none" / "metrics.csv"
+
+    def ask():
+        while not rows.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asker = Thread(target=ask, daemon=True)
+    asker.start()
+    with pytest.raises(SystemExit) as stop:
+        command(tmp_path, envs=ENVS[:1], bonuses=("none", "count"), steps=64 * 10**6)
+    assert stop.value.code == 128 + signal.SIGTERM
+    assert f"Left: {ENVS[0]}/none, {ENVS[0]}/count." in capsys.readouterr().out
 
 
 def test_one_that_fails_is_told_at_the_end_and_on_the_page(tmp_path, capsys, monkeypatch):

@@ -90,7 +90,7 @@ def test_one_whose_worker_is_lost_goes_on_and_after_too_many_losses_fails_alone(
 
 
 def test_a_worker_that_somebody_else_has_stopped_goes_on(tmp_path):
-    backend = Script({"a": [Ending(64, stopped=True), Ending(128)]})
+    backend = Script({"a": [Ending(64, stopped=signal.SIGTERM), Ending(128)]})
     assert driven(backend, works(tmp_path, "a")) == {"a": Ending(128)}
 
 
@@ -258,6 +258,7 @@ def test_asked_to_stop_no_further_training_begins(long, tmp_path, count):
     asker.start()
     after = execute(long, workers=count, quiet=True)
     asker.join()
+    assert after.stopped == signal.SIGTERM
     assert not any(job.done or job.error for job in after.jobs)
     runs = [Run.open(path) for path in begun(tmp_path)]
     assert len(runs) == count == len(list(tmp_path.glob("Empty*")))

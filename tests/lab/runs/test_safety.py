@@ -92,6 +92,13 @@ def test_an_impossible_interval_of_saving_is_said(run, monkeypatch):
         session.resume(run.path, steps=640, quiet=True)
 
 
+def test_what_a_killed_process_was_writing_goes_when_the_run_goes_on(run):
+    for name in (".run.json.abc.json", ".metrics.csv.abc.csv", "checkpoints/.0000005.npz.abc.npz"):
+        (run.path / name).write_bytes(b"half")
+    session.resume(run.path, quiet=True)
+    assert not [name for name in contents(run.path) if Path(name).name.startswith(".")]
+
+
 # Links and other files -------------------------------------------------------------------------------------------
 
 

@@ -1,13 +1,15 @@
 """The parent side of the pool: environments in worker processes that share memory with the parent.
 
 A worker that dies is replaced, with a warning; its unfinished episodes are truncated at their last observation, and new
-ones begin. If a worker dies three times without finishing an episode in between, the run ends.
+ones begin. One that hangs, with a single call of an environment that does not return, is killed after a while and
+replaced likewise. If a worker is lost three times without finishing an episode in between, the run ends.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -32,13 +34,15 @@ DEATHS = 3
 """Deaths in a row that end the run."""
 PATIENCE = 60.0
 """Seconds before a silent worker is reported; the pool keeps waiting, as a reset may be slow."""
+TIMEOUT = 300.0
+"""Seconds after which it counts as hung and is replaced, unless ETD_WORKER_TIMEOUT says otherwise."""
 ALONE = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "LP_NUM_THREADS": "0"}
 """A worker has one core, so its libraries should not start threads: neither linear algebra nor Mesa (without Mesa's
 threads, a pool of MiniWorlds is 14 % faster)."""
 
 
 class WorkerError(UserError):
-    """A worker keeps dying; the message ends with the worker's own traceback."""
+    """A worker keeps dying; the message ends with the worker's own traceback, if it left one."""
 
 
 def workers_here() -> int:
@@ -47,6 +51,18 @@ def workers_here() -> int:
     if given and not (given.isdigit() and int(given)):
         raise UserError(f"ETD_WORKERS is {given!r}; it must be the number of worker processes, such as 8.")
     return int(given) if given else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
+
+
+def timeout_here() -> float:
+    """How many seconds one call of an environment may take: TIMEOUT, unless ETD_WORKER_TIMEOUT is set."""
+    given = os.environ.get("ETD_WORKER_TIMEOUT", "")
+    try:
+        seconds = float(given or TIMEOUT)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise UserError(f"ETD_WORKER_TIMEOUT is {given!r}; it must be a number of seconds, such as 300, or inf.")
+    return seconds
 
 
 class WorkerPool:
@@ -67,6 +83,7 @@ class WorkerPool:
         """``names`` [M]: seed and number of each environment; ``groups`` [M]: the group of each."""
         spec = env.spec
         self.tell, self.rows, self.groups = tell, len(names), np.array(groups)
+        self.limit, self.losses = timeout_here(), 0
         size = SharedArrays(spec, self.rows, None).size
         shared = Path("/dev/shm")
         # An unnamed file: it disappears with the last process that has it open, however that process ends.
@@ -93,7 +110,7 @@ class WorkerPool:
             for index in range(count):
                 self.workers.append(Worker(orders._replace(slots=ordered[index::count]), self.file.fileno()))
             for worker in self.workers:
-                if isinstance(said := worker.hear(), Refusal):
+                if isinstance(said := self._answer(worker), Refusal):
                     raise UserError(said)
                 if isinstance(said, str):
                     raise UserError(f"{env.id} could not be created in a worker process:\n{said}")
@@ -123,32 +140,48 @@ class WorkerPool:
                 worker.deaths = 0
 
     def _answers(self) -> list[int]:
-        """One answer from each worker; dead workers are replaced until they answer."""
+        """One answer from each worker; those that are lost are replaced until they answer."""
         answers = []
-        for index, worker in enumerate(self.workers):
-            if not worker.answers_within(PATIENCE):
-                self.tell(f"A worker of {worker.orders.env} has not answered for {PATIENCE:.0f} s; waiting.")
-            while isinstance(said := self.workers[index].hear(), str):
+        for index in range(len(self.workers)):
+            while isinstance(said := self._answer(self.workers[index]), str):
                 self._revive(index, said)
             answers.append(said)
         return answers
 
+    def _answer(self, worker: Worker) -> int | str:
+        """A worker's answer, or how it was lost. One that is silent for longer than the limit is killed."""
+        moment = min(1.0, PATIENCE / 4, self.limit / 4)
+        while not worker.answers_within(moment):
+            for one in self.workers:  # all of them: those that hang together are replaced together
+                one.watch(self.block, moment)
+            if worker.silent >= self.limit:
+                worker.kill()
+                return f"killed after hanging for {self.limit:g} s; ETD_WORKER_TIMEOUT sets this limit"
+            if worker.silent >= PATIENCE > worker.silent - moment:
+                self.tell(f"A worker of {worker.orders.env} has not answered for {PATIENCE:.0f} s; waiting.")
+        worker.silent = 0.0
+        return worker.hear()
+
     def _revive(self, index: int, why: str) -> None:
-        """Replace a dead worker and resend the commands it did not answer."""
+        """Replace a lost worker and resend the commands it did not answer."""
         old = self.workers[index]
         old.end()
         if isinstance(why, Refusal):
             raise WorkerError(why)
-        last = why.strip().splitlines()[-1]
+        *more, last = why.strip().splitlines()
         if old.deaths + 1 == DEATHS:
-            raise WorkerError(
-                f"A worker of {old.orders.env} died {DEATHS} times in a row ({last}). Its last error was:\n{why}"
+            own = f" Its last error was:\n{why}" if more else ""
+            raise WorkerError(f"A worker of {old.orders.env} died {DEATHS} times in a row ({last}).{own}")
+        self.losses += 1
+        if _round(self.losses):
+            total = f" {self.losses} have been replaced so far." if self.losses >= 10 else ""
+            self.tell(
+                f"A worker of {old.orders.env} died ({last}) and was replaced; its episodes were truncated.{total}"
             )
-        self.tell(f"A worker of {old.orders.env} died ({last}) and was replaced; its episodes were truncated.")
         new = Worker(old.orders._replace(revived=True), self.file.fileno())
         new.deaths = old.deaths + 1
         self.workers[index] = new
-        if isinstance(said := new.hear(), str):
+        if isinstance(said := self._answer(new), str):
             new.unanswered = old.unanswered
             self._revive(index, said)
             return
@@ -174,6 +207,9 @@ class Worker:
 
     def __init__(self, orders: WorkerConfig, memory: int):
         self.orders, self.deaths = orders, 0
+        self.rows = [slot.row for slot in orders.slots]
+        self.silent, self.calls = 0.0, -1
+        """seconds without an answer or another call of an environment; the calls so far"""
         self.unanswered: deque[tuple[str, Any]] = deque()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -202,6 +238,11 @@ class Worker:
         except OSError:
             return True
 
+    def watch(self, block: SharedArrays, seconds: float) -> None:
+        """Note whether it has called an environment in the ``seconds`` that have passed."""
+        calls = int(block.calls[self.rows].sum())
+        self.silent, self.calls = (self.silent + seconds if calls == self.calls else 0.0), calls
+
     def hear(self) -> int | str:
         """Its answer, or the error of a worker that failed or died."""
         try:
@@ -223,8 +264,18 @@ class Worker:
         try:
             return self.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill()
             return self.process.wait()
+
+    def kill(self) -> None:
+        """Kill it and whatever it has started, such as a simulator: a session of its own is a group of its own."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def _round(number: int) -> bool:
+    """Whether all digits but the first are 0: the first losses are all told of, later ones ever more rarely."""
+    return number % 10 ** (len(str(number)) - 1) == 0
 
 
 def _packed(factory: Factory | None) -> bytes:

@@ -89,6 +89,8 @@ class SharedArrays:
     """[M] bool: the episode is at its start, so a reset recreates it"""
     lost: np.ndarray
     """[M] bool: the last step only ended a lost episode"""
+    calls: np.ndarray
+    """[M] uint32: calls of the environment so far; a worker in which none of these grows is hung"""
 
     def __init__(self, spec: EnvSpec, rows: int, memory: mmap.mmap | None):
         """Without ``memory``, only the ``size`` in bytes is computed."""
@@ -106,6 +108,7 @@ class SharedArrays:
             "acted": (np.bool_, ()),
             "fresh": (np.bool_, ()),
             "lost": (np.bool_, ()),
+            "calls": (np.uint32, ()),
         }
         self.size = 0
         for name, (dtype, shape) in fields.items():
@@ -137,7 +140,10 @@ class Stepper:
         plugins.trust(orders.imports)
         env = HostEnv(orders.env, factory=pickle.loads(orders.factory) if orders.factory else None)
         self.orders, self.block = orders, block
-        self.envs = {slot.row: env.make() for slot in orders.slots}
+        self.envs: dict[int, Any] = {}
+        for slot in orders.slots:
+            block.calls[slot.row] += 1
+            self.envs[slot.row] = env.make()
         self.lost: set[int] = set()
         for slot in orders.slots if orders.revived else ():
             if block.fresh[slot.row]:
@@ -159,7 +165,7 @@ class Stepper:
 
     def replay(self, row: int, actions: np.ndarray, seen: int) -> bool:
         for action in actions:
-            obs, _, terminated, truncated, _ = self.envs[row].step(self.action(action))
+            obs, _, terminated, truncated, _ = self.call(row).step(self.action(action))
             self.see(row, obs)
             if terminated or truncated:
                 return False
@@ -179,7 +185,7 @@ class Stepper:
             block.next_obs[row], block.fingerprint[row] = block.obs[row], block.present[row]
             block.reward[row], block.terminated[row], block.truncated[row] = 0, False, True
         else:
-            obs, reward, terminated, truncated, info = self.envs[row].step(self.action(block.action[row]))
+            obs, reward, terminated, truncated, info = self.call(row).step(self.action(block.action[row]))
             block.next_obs[row] = obs
             block.fingerprint[row] = fingerprint(block.next_obs[row])
             block.reward[row], block.terminated[row], block.truncated[row] = reward, terminated, truncated
@@ -197,9 +203,14 @@ class Stepper:
 
     def reset(self, slot: Slot) -> None:
         name = (self.orders.stream, slot.seed, slot.number, int(self.block.episode[slot.row]))
-        obs, _ = self.envs[slot.row].reset(seed=episode_seed(*name))
+        obs, _ = self.call(slot.row).reset(seed=episode_seed(*name))
         self.see(slot.row, obs)
         self.block.fresh[slot.row] = True
+
+    def call(self, row: int) -> Any:
+        """The environment, which is about to be called."""
+        self.block.calls[row] += 1
+        return self.envs[row]
 
     def see(self, row: int, obs: np.ndarray) -> None:
         self.block.obs[row] = obs

@@ -51,6 +51,8 @@ class Comparison:
     """errors, by task and method"""
     left: tuple[str, ...]
     """names TASK/METHOD of runs that are neither done nor failed"""
+    stopped: int = 0
+    """the signal that ended the training early; 0 if none did"""
 
 
 def compare(
@@ -180,7 +182,7 @@ def carry_out(
     if left:
         words = f"Left: {', '.join(left)}. Run the same command again to continue."
         console.print(words, markup=False, soft_wrap=True)
-    return Comparison(runs, page, {_key(job): job.error for job in failed}, left)
+    return Comparison(runs, page, {_key(job): job.error for job in failed}, left, plan.stopped)
 
 
 def show(plan: Plan, workers: int, console: Console) -> None:

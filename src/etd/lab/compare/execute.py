@@ -17,6 +17,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -58,8 +59,8 @@ class Ending(NamedTuple):
     """How the training of a run ended."""
 
     steps: int = 0
-    stopped: bool = False
-    """it was asked to stop, and has saved"""
+    stopped: int = 0
+    """the signal that asked it to stop, after which it has saved"""
     error: str = ""
 
 
@@ -117,7 +118,7 @@ def execute(
         else:
             runner = _Cluster(cluster)
         drive(runner, work, stop, tell)
-    return plan.now()
+    return replace(plan.now(), stopped=stop[0] if stop else 0)
 
 
 def drive(runner: Runner, work: list[Work], stop: list[int], tell: Callable[[int, Ending], None]) -> None:
@@ -194,7 +195,7 @@ def _train(work: Work) -> Ending:
     else:
         run = session.resume(path, steps=experiment.steps, deadline=work.deadline, quiet=work.quiet)
     (path / ERROR).unlink(missing_ok=True)
-    return Ending(steps_done(path), bool(run.stopped))
+    return Ending(steps_done(path), run.stopped)
 
 
 def _guarded(path: Path, call: Callable[[], Ending]) -> Ending:
@@ -232,7 +233,7 @@ class _Here:
             print(f"{work.name}:", flush=True)
         ending = train(work)
         if ending.stopped:  # the signal arrived during training, which handled it
-            self.stop.append(0)
+            self.stop.append(ending.stopped)
         self.last = [(work.path, ending)]
         return work.path
 

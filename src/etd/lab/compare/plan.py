@@ -77,6 +77,8 @@ class Plan:
     """compile in a third of the time, to slower code, for very short runs"""
     notes: tuple[str, ...] = ()
     """what the user should know before anything is trained"""
+    stopped: int = 0
+    """the signal that ended its training early; 0 if none did"""
 
     def now(self) -> Plan:
         """The same plan, with the current state of the directories."""

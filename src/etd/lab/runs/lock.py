@@ -42,7 +42,7 @@ def claim(path: Path) -> Iterator[list[str]]:
 def make(path: Path) -> None:
     """Create a directory, if it is missing."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        files.make_folder(path)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"{path} cannot be created: a file is in the way. Choose another --out.") from error
     except OSError as error:

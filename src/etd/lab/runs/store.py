@@ -119,18 +119,20 @@ class Run:
     def _write_record(self) -> None:
         files.write(self.path / FILE, json.dumps(self.record, indent=2) + "\n")
 
-    def _set_aside(self, files: list[Path]) -> None:
+    def _set_aside(self, old: list[Path]) -> None:
         """Move the files of the run that this one replaces into a folder, until this one has a checkpoint. An older run
         that is still there is the one worth keeping: its successor never got that far."""
         if self.aside.is_dir():
-            for file in files:
+            for file in old:
                 _remove(file)
-            return
-        for file in files:
-            if os.path.lexists(file):
-                target = self.aside / file.relative_to(self.path)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                file.replace(target)
+        else:
+            for file in old:
+                if os.path.lexists(file):
+                    target = self.aside / file.relative_to(self.path)
+                    files.make_folder(target.parent)
+                    file.replace(target)
+                    files.flush_folder(target.parent)
+        files.flush_folder(self.path / "checkpoints")  # no checkpoint of the old run comes back to the new one
 
     def put_back(self) -> None:
         """Undo the replacement of an earlier run, if this one failed before its first checkpoint."""
@@ -212,6 +214,7 @@ class Run:
         if self.metrics_file.exists():
             with self.metrics_file.open("rb+") as file:
                 os.fsync(file.fileno())
+            files.flush_folder(self.path)
 
     def rewind(self, iteration: int) -> None:
         """Drop rows logged after ``iteration``, which the resumed run writes again; if none remain, drop the file. If
@@ -267,7 +270,6 @@ class Run:
         self._sweep()
         self.flush()
         checkpoint.write(file, state)
-        _flush_folder(file.parent)
         if self.aside.is_dir():
             shutil.rmtree(self.aside)
         there = [old for old in self.checkpoints() if old.is_file() or old.is_symlink()]
@@ -337,11 +339,3 @@ def refuse_run_file(out: Path) -> Path:
     if inside or (folder.name == "checkpoints" and (folder.parent / "run.json").exists()):
         raise UserError(f"{out} is part of a run and would be overwritten. Choose another --out.")
     return out
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system can flush a folder."""
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(folder, os.O_DIRECTORY)
-        os.fsync(handle)
-        os.close(handle)
