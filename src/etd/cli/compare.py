@@ -105,7 +105,7 @@ def reproduce(
         set_: override fields of every run, as in `etd train`; a bonus's field, only for bonuses that have it.
         import_: your own modules to import first.
     """
-    workers = workers or (2 if quick and not cluster else 1)
+    workers = (2 if quick and not cluster else 1) if workers is None else workers
     _share_device(workers)
     from etd.core import plugins
     from etd.lab.compare.compare import show
@@ -127,5 +127,7 @@ def _share_device(workers: int) -> None:
 
 
 def _finish(comparison: Comparison) -> None:
+    if comparison.stopped:  # as a shell reports a process that a signal has ended
+        sys.exit(128 + comparison.stopped)
     if comparison.failures:
         sys.exit(1)

@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+LARGEST = 3.4028234e38
+"""The largest float32."""
+SEEDS = 1 << 31
+"""Every seed is below this: a random key is made of an int32."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -21,13 +26,12 @@ class Limits:
     even: bool = False
 
     def allow(self, value: Any) -> bool:
-        """False for anything out of range, NaN and infinity included."""
+        """False for anything out of range, and for what is no finite float32."""
         if value is None:
             return True
         value = len(value) if isinstance(value, tuple) else value
         return bool(
-            abs(value) != float("inf")
-            and value == value
+            is_finite(value)
             and (self.above is None or value > self.above)
             and (self.least is None or value >= self.least)
             and (self.below is None or value < self.below)
@@ -44,6 +48,11 @@ class Limits:
             "" if self.most is None else f"at most {self.most:g}",
         ]
         return " and ".join(word for word in words if word)
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is neither NaN nor infinite, in float32 either, which is what training computes in."""
+    return bool(abs(value) <= LARGEST)
 
 
 def limited(

@@ -7,6 +7,7 @@ worker is lost is resumed from its checkpoint.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import socket
@@ -17,6 +18,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -58,8 +60,8 @@ class Ending(NamedTuple):
     """How the training of a run ended."""
 
     steps: int = 0
-    stopped: bool = False
-    """it was asked to stop, and has saved"""
+    stopped: int = 0
+    """the signal that asked it to stop, after which it has saved; 0 if none did"""
     error: str = ""
 
 
@@ -88,8 +90,7 @@ def execute(
     """Train what is not done and return the updated plan. After ``budget`` minutes, as after Ctrl-C or SIGTERM, every
     run is checkpointed. Runs that cannot be trained are refused before any starts; a budget of 0 starts none.
     """
-    if workers < 1:
-        raise UserError(f"{workers} workers cannot train anything. Ask for at least 1.")
+    check_options(workers, budget)
     deadline = None if budget is None else time.time() + 60 * budget
     alone = workers == 1 and cluster is None
     todo = [job for job in plan.jobs if not job.done]
@@ -117,7 +118,15 @@ def execute(
         else:
             runner = _Cluster(cluster)
         drive(runner, work, stop, tell)
-    return plan.now()
+    return replace(plan.now(), stopped=stop[0] if stop else 0)
+
+
+def check_options(workers: int, budget: float | None = None) -> None:
+    """A UserError for a number of workers or minutes that makes no sense."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise UserError(f"{workers!r} workers cannot train anything. Ask for at least 1.")
+    if budget is not None and not (isinstance(budget, float | int) and 0 <= budget < math.inf):
+        raise UserError(f"A budget of {budget!r} minutes cannot be kept. Give a number from 0.")
 
 
 def drive(runner: Runner, work: list[Work], stop: list[int], tell: Callable[[int, Ending], None]) -> None:
@@ -194,7 +203,7 @@ def _train(work: Work) -> Ending:
     else:
         run = session.resume(path, steps=experiment.steps, deadline=work.deadline, quiet=work.quiet)
     (path / ERROR).unlink(missing_ok=True)
-    return Ending(steps_done(path), bool(run.stopped))
+    return Ending(steps_done(path), run.stopped)
 
 
 def _guarded(path: Path, call: Callable[[], Ending]) -> Ending:
@@ -232,7 +241,7 @@ class _Here:
             print(f"{work.name}:", flush=True)
         ending = train(work)
         if ending.stopped:  # the signal arrived during training, which handled it
-            self.stop.append(0)
+            self.stop.append(ending.stopped)
         self.last = [(work.path, ending)]
         return work.path
 

@@ -19,7 +19,7 @@ from etd.core import files
 from etd.core.errors import UserError, unknown
 from etd.envs.maze import Position
 from etd.lab.mazes import explorer, maps
-from etd.lab.mazes.distance import CHUNK, Distances, distance, find, grid, rivals, temporal
+from etd.lab.mazes.distance import CHUNK, Distances, check_counts, distance, find, grid, rivals, temporal
 from etd.lab.mazes.scores import MEANING, interval, table
 from etd.lab.report import page
 from etd.lab.report.plot import save
@@ -95,9 +95,11 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
     if name not in STUDIES:
         raise unknown("study", name, STUDIES, f"Studies are {', '.join(STUDIES)}.")
     console = console or Console(highlight=False, soft_wrap=True)
+    files.refuse_unwritable(out, folder=True)
     red = _red(name, options)
     study, sizes = STUDIES[name], DATA if name == "data" else (options.walks,)
     steps = study.steps if options.steps is None else options.steps
+    check_counts(walks=options.walks, length=options.length, seeds=options.seeds, steps=steps)
     options = replace(options, steps=steps)
     learners = study.learners(options)
     began = time.monotonic()
@@ -153,7 +155,7 @@ def _red(name: str, options: Options) -> int:
 def _write(
     name: str, options: Options, red: int, found: list[Distances], values: list[Values], seconds: float, out: Path
 ) -> list[Path]:
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_folder(out)
     paths = [_numbers(name, options, found, values, seconds, out), _csv(found, values, out / f"{name}.csv")]
     last, scores = found[-1], values[-1]
     seed = _median(scores)
@@ -224,7 +226,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _csv(found: list[Distances], values: list[Values], path: Path) -> Path:
-    with path.open("w", newline="") as file:
+    with files.replacing(path) as part, part.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["walks", "learner", "score", "mean", "low", "high"])
         for distances, scores in zip(found, values, strict=True):

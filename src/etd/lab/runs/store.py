@@ -47,8 +47,19 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSErr
 @contextmanager
 def claim(path: Path) -> Iterator[None]:
     """Lock a run's directory, created if missing, while it is written to; any other process is refused. The system
-    releases the lock when the process ends, however it ends."""
-    _make(path)
+    releases the lock when the process ends, however it ends. Folders that were made and are empty after an error are
+    removed again."""
+    made = files.make_folder(path)
+    try:
+        with _locked(path):
+            yield
+    except BaseException:
+        files.remove_empty(made)
+        raise
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
     if os.name != "posix":
         yield
         return
@@ -67,13 +78,6 @@ def claim(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(directory)
-
-
-def _make(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{path} cannot be created: a file is in the way. Choose another --out.") from error
 
 
 _live: dict[Path, Experiment] = {}
@@ -111,7 +115,7 @@ class Run:
                 f"{path} already exists. Continue it with `etd resume {path}`, choose another --out, or pass "
                 "--overwrite to replace it."
             )
-        _make(path / "checkpoints")
+        files.make_folder(path / "checkpoints")
         run._set_aside(old)
         run._write_record()
         _live.pop(path.resolve(), None)
@@ -122,13 +126,14 @@ class Run:
     @classmethod
     def open(cls, path: str | Path) -> Run:
         """The run at ``path``, or a UserError that says why there is none."""
-        path = Path(path)
+        path = files.path_of(path)
         file = path / "run.json"
-        if not file.is_file():
-            reason = "does not exist" if not path.exists() else "contains no run.json"
-            raise UserError(f"{path} is not a run: it {reason}. Runs are created by `etd train`.")
+        with files.told(path, "read"):
+            if not file.is_file():
+                reason = "does not exist" if not path.exists() else "contains no run.json"
+                raise UserError(f"{path} is not a run: it {reason}. Runs are created by `etd train`.")
         try:
-            record = json.loads(file.read_text())
+            record = json.loads(files.read(file))
             version = int(record["format"])
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{file} cannot be read ({error}). Its experiment is lost; start a new run.") from error
@@ -174,8 +179,14 @@ class Run:
                 file.replace(target)
 
     def put_back(self) -> None:
-        """Undo the replacement of an earlier run, if this one failed before its first checkpoint."""
-        if not self.aside.is_dir() or self.checkpoints():
+        """Undo the replacement of an earlier run, if this one failed before its first checkpoint; if there was none to
+        replace, and this one has not even a row, leave nothing of it."""
+        if self.checkpoints():
+            return
+        if not self.aside.is_dir():
+            if not self.metrics_file.exists():
+                (self.path / "run.json").unlink(missing_ok=True)
+                files.remove_empty([self.path / "checkpoints"])
             return
         for file in [self.path / "run.json", self.metrics_file]:
             file.unlink(missing_ok=True)
@@ -208,7 +219,7 @@ class Run:
         """Append rows, one per seed. The first rows fix the columns, even if another version resumes the run."""
         _refuse_link(self.metrics_file)
         fresh = not self.metrics_file.exists()
-        with self.metrics_file.open("a+", newline="") as file:
+        with files.told(self.metrics_file), self.metrics_file.open("a+", newline="") as file:
             file.seek(0)
             columns = list(rows[0]) if fresh else next(csv.reader(file), [])
             writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
@@ -245,7 +256,7 @@ class Run:
         numbers = [int(row[header.index("iteration")]) for row in rows]
         chosen = {round(max(numbers, default=0) * (k + 1) / points) for k in range(points)}
         thinned = [row for row, number in zip(rows, numbers, strict=True) if number in chosen]
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
         files.write(folder / "metrics.csv", _csv([header, *thinned]))
         kept = Run(folder, self.record)
         kept._write_record()
@@ -367,8 +378,8 @@ def _refuse_link(path: Path) -> None:
 
 
 def refuse_run_file(out: Path) -> Path:
-    """``out`` itself, unless writing there would destroy a part of a run."""
-    folder = out.parent
+    """``out`` itself, unless it cannot be written or that would destroy a part of a run."""
+    folder = files.refuse_unwritable(out).parent
     inside = (folder / "run.json").exists() and out.name in ("run.json", "metrics.csv", "checkpoints")
     if inside or (folder.name == "checkpoints" and (folder.parent / "run.json").exists()):
         raise UserError(f"{out} is part of a run and would be overwritten. Choose another --out.")
