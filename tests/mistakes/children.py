@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
+import io
 import json
 import os
 import resource
@@ -95,6 +98,7 @@ def serve() -> None:
         __import__(f"etd.lab.{module}")
     for module in ("film.watch", "report.write", "bench.training", "bench.host", "bench.parity", "check.bonus"):
         __import__(f"etd.lab.{module}")
+    _warm()
     sources = tempfile.mkdtemp()
     made = _forked(Path(sources), Row("", ""), _make_run)
     assert made.status == 0, made.said
@@ -108,6 +112,17 @@ def serve() -> None:
                 (place / name).write_bytes(text.encode("latin-1"))
             print(json.dumps(asdict(_forked(Path(folder), row, _perform))), flush=True)
     shutil.rmtree(sources)
+
+
+def _warm() -> None:
+    """Parse a command of each kind, so that its children need not do so for the first time."""
+    from etd.cli import BENCHMARKS, COMMANDS, main
+
+    for words in (*([command] for command in COMMANDS if command != "bench"), *(["bench", one] for one in BENCHMARKS)):
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+            main([*words, "--nothing"])
+    gc.collect()
+    gc.freeze()  # what is not touched is not copied
 
 
 def _forked(folder: Path, row: Row, work: Callable[[Row], None]) -> Ended:
@@ -229,13 +244,26 @@ def _nobody() -> None:
         os.setuid(65534)
 
 
-def _full() -> None:
-    """Every file ends after a few bytes, as on a disk that is full; the system says so by another error."""
+def _limited() -> None:
+    """No file may be larger than this."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
 
 
-STATES: dict[str, Callable[[], None]] = {"nobody": _nobody, "full": _full}
+def _full() -> None:
+    """The folder ``full`` is a disk that is full, where this process may mount one; else as ``_limited``."""
+    system, place = ctypes.CDLL(None, use_errno=True), Path("full")
+    place.mkdir()
+    new_namespace, private = 0x20000, 0x4000 | 0x40000
+    refused = system.unshare(new_namespace) or system.mount(b"none", b"/", None, private, None)
+    if refused or system.mount(b"tmpfs", bytes(place.absolute()), b"tmpfs", 0, b"size=4k"):
+        _limited()
+        return
+    with contextlib.suppress(OSError):
+        (place / "filler").write_bytes(bytes(1 << 20))
+
+
+STATES: dict[str, Callable[[], None]] = {"nobody": _nobody, "full": _full, "limited": _limited}
 
 if __name__ == "__main__":
     serve()

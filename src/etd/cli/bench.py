@@ -133,7 +133,7 @@ def host(
 
     plugins.trust(import_)
     _check(out)
-    _write(host.run([env] if env else host.installed(), bonus, repeats, set_), out)
+    _write(host.run(host.installed() if env is None else [env], bonus, repeats, set_), out)
 
 
 def parity(steps: int = 1_000_000, out: Path = Path("bench-parity.json")) -> None:
@@ -166,7 +166,6 @@ def _check(out: Path) -> Path:
 def _write(result: dict[str, Any], out: Path) -> None:
     from etd.core import files
 
-    files.make_folder(out.parent)
     files.write(out, json.dumps(result, indent=2) + "\n")
     print(f"Written to {out}")
 

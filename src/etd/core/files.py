@@ -81,23 +81,30 @@ def refuse_unwritable(path: Path, folder: bool = False) -> Path:
 
 def make_folder(path: Path) -> list[Path]:
     """Make a folder and the folders it is in; returns those that were missing, the innermost first."""
+    missing: list[Path] = []
     with told(path):
-        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        return missing
+        try:
+            missing += [folder for folder in (path, *path.parents) if not folder.exists()]
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            remove_empty(missing)
+            raise
+    return missing
 
 
 def remove_empty(folders: list[Path]) -> None:
     """Remove these folders, the innermost first, as far as they are empty."""
-    with suppress(OSError):
-        for folder in folders:
+    for folder in folders:
+        with suppress(OSError):
             folder.rmdir()
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its place on leaving, or vanishes if that fails."""
-    with told(path):
+    """A temporary file beside ``path`` that takes its place on leaving, or vanishes if that fails; so does the folder
+    it is in, which is made if it is missing."""
+    made = make_folder(path.parent)
+    with told(path), _removing(made):
         handle, name = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)
         part = Path(name)
@@ -111,6 +118,15 @@ def replacing(path: Path) -> Iterator[Path]:
             with suppress(OSError):
                 part.unlink()
             raise
+
+
+@contextmanager
+def _removing(folders: list[Path]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        remove_empty(folders)
+        raise
 
 
 def write(path: Path, content: bytes | str) -> None:

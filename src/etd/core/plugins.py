@@ -139,6 +139,9 @@ def instance(kind: type, ours: Mapping[str, type], given: Any, old: Any = None) 
 
 def construct(kind: type, values: Mapping[str, Any]) -> Any:
     """An object of a class, or a sentence on what else it would have to be given."""
+    if inspect.isabstract(kind):
+        lacks = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
+        raise UserError(f"{label(kind)} cannot be made: it is abstract. Derive a class that defines {lacks}.")
     try:
         inspect.signature(kind).bind(**values)
     except TypeError as error:

@@ -39,8 +39,8 @@ def film(
     """
     if out.suffix not in (".gif", ".mp4"):
         raise UserError(f"A film cannot be saved as {out.suffix!r}. Choose .gif or .mp4.")
-    refuse_run_file(out)
     memory.refuse_episodes(Run.open(path).require(), episodes, film=True)
+    refuse_run_file(out)
     if out.suffix == ".mp4":
         extra("imageio_ffmpeg", "video")  # fail before the work, not after it
     run, state = session.load(path)
@@ -54,7 +54,6 @@ def film(
         seen = distance_map.look(run.experiment.env.make(), run.experiment.bonus, learner, states)
         recorded = replace(recorded, inside=seen)
     frames = [frame(recorded, time) for time in shown_steps(len(recorded.episode))]
-    files.make_folder(out.parent)
     # Slow enough to follow a short film, fast enough not to bore in a long one.
     seconds = float(np.clip(10 / len(frames), 0.06, 0.25))
     with files.replacing(out) as part:

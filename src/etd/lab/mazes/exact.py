@@ -112,5 +112,5 @@ def _stochastic(rows: np.ndarray, what: str) -> None:
 
 
 def _discount(discount: float) -> None:
-    if not 0 < discount < 1:
-        raise UserError(f"A discount of {discount:g} gives no distance. Choose one above 0 and below 1.")
+    if not (isinstance(discount, float | int) and 0 < discount < 1):
+        raise UserError(f"A discount of {discount!r} gives no distance. Choose one above 0 and below 1.")

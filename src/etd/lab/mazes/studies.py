@@ -95,8 +95,8 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
     if name not in STUDIES:
         raise unknown("study", name, STUDIES, f"Studies are {', '.join(STUDIES)}.")
     console = console or Console(highlight=False, soft_wrap=True)
-    files.refuse_unwritable(out, folder=True)
     red = _red(name, options)
+    files.refuse_unwritable(out, folder=True)
     study, sizes = STUDIES[name], DATA if name == "data" else (options.walks,)
     steps = study.steps if options.steps is None else options.steps
     check_counts(walks=options.walks, length=options.length, seeds=options.seeds, steps=steps)
@@ -124,7 +124,7 @@ def _learn(
     tell: Callable[[str], None],
 ) -> Distances:
     return distance(
-        options.maze or study.maze,
+        study.maze if options.maze is None else options.maze,
         walks=walks,
         length=options.length,
         discount=options.discount,
@@ -140,7 +140,7 @@ def _learn(
 
 def _red(name: str, options: Options) -> int:
     """The index of the cell that distances are drawn from: by default the first free cell, the paper's (1, 1)."""
-    maze = find(options.maze or STUDIES[name].maze)
+    maze = find(STUDIES[name].maze if options.maze is None else options.maze)
     if options.red is None:
         return 0
     if options.red not in maze.cells:
@@ -155,7 +155,6 @@ def _red(name: str, options: Options) -> int:
 def _write(
     name: str, options: Options, red: int, found: list[Distances], values: list[Values], seconds: float, out: Path
 ) -> list[Path]:
-    files.make_folder(out)
     paths = [_numbers(name, options, found, values, seconds, out), _csv(found, values, out / f"{name}.csv")]
     last, scores = found[-1], values[-1]
     seed = _median(scores)

@@ -14,6 +14,7 @@ import math
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -234,6 +235,7 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
+@lru_cache(maxsize=256)
 def hints_of(kind: Any) -> dict[str, Any]:
     """A class's annotations; empty if one cannot be resolved, such as an import under TYPE_CHECKING."""
     try:

@@ -86,6 +86,7 @@ def train(
     path = files.path_of(out) if out else _free_name(experiment)
     news = [f"Only this process can resume this run: {words}." for words in unwritable(experiment)[:1]]
     check_sinks(sinks)
+    files.refuse_unwritable(path, folder=True)
     memory.refuse_training(experiment)
     with claim(path):
         run = Run.create(path, experiment, overwrite)

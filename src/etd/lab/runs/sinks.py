@@ -62,7 +62,6 @@ class WandB:
     def __init__(self, run: Run):
         wandb, identity = extra(self.module, "wandb"), run.path / "wandb" / "id"
         if not (identity.exists() and run.metrics_file.exists()):  # a run started over gets a new id
-            files.make_folder(identity.parent)
             files.write(identity, uuid4().hex)
         self.run = wandb.init(
             project="etd",

@@ -116,8 +116,12 @@ class Run:
                 "--overwrite to replace it."
             )
         files.make_folder(path / "checkpoints")
-        run._set_aside(old)
-        run._write_record()
+        try:
+            run._set_aside(old)
+            run._write_record()
+        except BaseException:
+            run.put_back()
+            raise
         _live.pop(path.resolve(), None)
         if lost:
             _live[path.resolve()] = experiment
@@ -256,7 +260,6 @@ class Run:
         numbers = [int(row[header.index("iteration")]) for row in rows]
         chosen = {round(max(numbers, default=0) * (k + 1) / points) for k in range(points)}
         thinned = [row for row, number in zip(rows, numbers, strict=True) if number in chosen]
-        files.make_folder(folder)
         files.write(folder / "metrics.csv", _csv([header, *thinned]))
         kept = Run(folder, self.record)
         kept._write_record()
