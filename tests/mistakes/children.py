@@ -41,7 +41,7 @@ class Row:
     when: str = ""
     """a state of the system, one of STATES"""
     leaves: bool = False
-    """whether files may be left that were not there before"""
+    """whether files may come or go"""
     own: bool = False
     """whether the user's own traceback is expected"""
     id: str = ""
@@ -60,8 +60,8 @@ class Ended:
     said: str
     """on stderr, on one line"""
     printed: str
-    left: list[str]
-    """files and folders that were not there before"""
+    changed: list[str]
+    """files and folders that came or went"""
 
 
 class Parent:
@@ -143,9 +143,9 @@ def _forked(folder: Path, row: Row, work: Callable[[Row], None]) -> Ended:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         code = -int(signal.SIGALRM)
-    left = sorted(set(_inside(place)) - before)
+    changed = sorted(set(_inside(place)) ^ before)
     said = " ".join(err.read_text(errors="replace").replace("│", " ").split())
-    return Ended(code, said, out.read_text(errors="replace"), left)
+    return Ended(code, said, out.read_text(errors="replace"), changed)
 
 
 def _inside(place: Path) -> Iterator[str]:

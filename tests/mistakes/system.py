@@ -32,22 +32,24 @@ NOBODY = [
     )
 ]
 
+
+def full(words: str, file: str, when: str) -> Row:
+    says = f"{file}.* cannot be written: the (disk is full|system allows)"
+    return Row(words, says, when=when, leaves=when == "full", id=f"{words} ({when})")
+
+
 FULL = [
-    Row(
-        words,
-        rf"{path}.* cannot be written: the (disk is full|system allows)",
-        when=when,
-        leaves=when == "full",
-        id=name,
-    )
-    for when in ("full", "limited")
-    for words, path in (
-        ("train --out full/run", "full/run/run.json"),
-        ("train --out run --overwrite", "run/run.json") if when == "limited" else ("train --out full", "full/run.json"),
-        ("report run --out full/page.html", "full/page"),
-        ("etd.train(out='full/a/b/c')", "full/a/b/c/run.json"),
-    )
-    for name in (f"{words} ({when})",)
+    *(
+        full(words, file, when)
+        for when in ("full", "limited")
+        for words, file in (
+            ("train --out full/run", "full/run/run.json"),
+            ("report run --out full/page.html", "full/page"),
+            ("etd.train(out='full/a/b/c')", "full/a/b/c/run.json"),
+        )
+    ),
+    full("train --out full", "full/run.json", "full"),
+    full("train --out run --overwrite", "run/run.json", "limited"),
 ]
 
 VARIABLES = [
@@ -150,4 +152,5 @@ MEMORY = [
 ]
 
 ROWS = [*NOBODY, *FULL, *VARIABLES, *MODULES, *MEMORY[:2]]
-SLOW = MEMORY[2:]
+SLOW = [*MEMORY[2:], full("resume run --steps 4096", "run/checkpoints/.*npz", "limited")]
+"""Those that estimate for seconds, or train before they fail."""

@@ -38,7 +38,7 @@ def test_a_mistake_gets_a_sentence(row: Row, parent: Parent) -> None:
     assert ended.status == row.status, ended
     assert row.own or "Traceback" not in ended.said, ended
     assert re.search(row.says, ended.said), ended
-    assert row.leaves or not ended.left, ended
+    assert row.leaves or not ended.changed, ended
 
 
 @pytest.mark.parametrize(("preset", "assignment", "says"), fields.ROWS)

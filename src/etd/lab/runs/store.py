@@ -65,7 +65,8 @@ def _locked(path: Path) -> Iterator[None]:
         return
     import fcntl
 
-    directory = os.open(path, os.O_RDONLY)
+    with files.told(path):
+        directory = os.open(path, os.O_RDONLY)
     try:
         try:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,7 +118,8 @@ class Run:
             )
         files.make_folder(path / "checkpoints")
         try:
-            run._set_aside(old)
+            with files.told(path):
+                run._set_aside(old)
             run._write_record()
         except BaseException:
             run.put_back()
