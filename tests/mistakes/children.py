@@ -263,7 +263,25 @@ def _full() -> None:
         (place / "filler").write_bytes(bytes(1 << 20))
 
 
-STATES: dict[str, Callable[[], None]] = {"nobody": _nobody, "full": _full, "limited": _limited}
+def _deaf() -> None:
+    """Nothing can be written to the output."""
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+
+
+def _closed() -> None:
+    """Nobody reads the output any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+
+
+STATES: dict[str, Callable[[], None]] = {
+    "nobody": _nobody,
+    "full": _full,
+    "limited": _limited,
+    "deaf": _deaf,
+    "closed": _closed,
+}
 
 if __name__ == "__main__":
     serve()

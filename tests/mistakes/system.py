@@ -49,6 +49,11 @@ FULL = [
         )
     ),
     full("train --out full", "full/run.json", "full"),
+    *(
+        Row(words, "The output cannot be written: the disk is full", when="deaf", id=f"{words} > /dev/full")
+        for words in ("list", "show minigrid-etd", f"compare {PAIR} --dry-run")
+    ),
+    Row("show minigrid-etd", "^$", status=141, when="closed", id="show minigrid-etd | true"),
     full("train --out run --overwrite", "run/run.json", "limited"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -41,10 +42,13 @@ def main(args: list[str] | None = None) -> None:
         _run(words)
     except UserError as error:
         _refuse(str(error))
-    except BrokenPipeError:  # whoever reads the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + 13)
     except OSError as error:
+        if error.filename is None and error.errno in (errno.EPIPE, errno.ENOSPC):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python complains again as it ends
+        if isinstance(error, BrokenPipeError):  # whoever reads the output has seen enough
+            sys.exit(128 + 13)
+        if error.filename is None and error.errno == errno.ENOSPC:
+            _refuse(files.sentence("The output", error, "written"))
         if not isinstance(error.filename, str) or not _named(Path(error.filename), words):
             raise
         _refuse(files.sentence(error.filename, error, "read or written"))
@@ -57,7 +61,7 @@ def main(args: list[str] | None = None) -> None:
             raise
         _refuse(f"The device's memory is full. {_SMALLER}")
     except SystemExit as stop:
-        if (module := _raiser(stop)).partition(".")[0] in ("etd", "tyro"):
+        if (module := _raiser(stop)).partition(".")[0] in ("etd", "tyro", "rich"):
             raise
         _refuse(f"{module} ended the process (exit status {stop.code}). An environment or a bonus must not exit.")
     except KeyboardInterrupt:

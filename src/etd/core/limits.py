@@ -7,6 +7,7 @@ same name. ``--set`` and every start of training check them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
 LARGEST = 3.4028234e38
@@ -53,6 +54,16 @@ class Limits:
 def is_finite(value: float) -> bool:
     """Whether a number is neither NaN nor infinite, in float32 either, which is what training computes in."""
     return bool(abs(value) <= LARGEST)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, Python's or NumPy's; a bool is none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and is_finite(float(value))
+
+
+def is_whole(value: Any, least: int, most: int = SEEDS - 1) -> bool:
+    """Whether a value is a whole number in this range, Python's or NumPy's; a bool is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 def limited(

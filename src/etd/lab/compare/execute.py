@@ -7,7 +7,6 @@ worker is lost is resumed from its checkpoint.
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
 import socket
@@ -29,6 +28,7 @@ from rich.console import Console
 
 from etd.core import plugins
 from etd.core.errors import UserError
+from etd.core.limits import is_number, is_whole
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
 from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
@@ -123,9 +123,9 @@ def execute(
 
 def check_options(workers: int, budget: float | None = None) -> None:
     """A UserError for a number of workers or minutes that makes no sense."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+    if not is_whole(workers, 1):
         raise UserError(f"{workers!r} workers cannot train anything. Ask for at least 1.")
-    if budget is not None and not (isinstance(budget, float | int) and 0 <= budget < math.inf):
+    if budget is not None and not (is_number(budget) and budget >= 0):
         raise UserError(f"A budget of {budget!r} minutes cannot be kept. Give a number from 0.")
 
 

@@ -34,7 +34,7 @@ from etd.bonuses.representations import RecurrentBonus
 from etd.core import files
 from etd.core.errors import UserError, unknown
 from etd.core.keys import named
-from etd.core.limits import SEEDS
+from etd.core.limits import SEEDS, is_whole
 from etd.core.types import Array, EnvSpec, Key, PyTree, Rollout
 from etd.envs.maze import MAZES, Maze, MazeState, Position, transitions
 from etd.lab.mazes import exact
@@ -138,7 +138,7 @@ def distance(
     (1, 3)
     """
     check_counts(walks=walks, length=length, seeds=seeds, steps=steps)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= SEEDS - seeds:
+    if not is_whole(seed, 0, SEEDS - seeds):
         raise UserError(f"seed = {seed!r} is out of range: it must be at least 0, and seed + seeds at most {SEEDS}.")
     place = find(maze, length, noise, start)
     if min(place.index.shape) < 2:
@@ -164,7 +164,7 @@ def distance(
 def check_counts(**counts: Any) -> None:
     """A UserError if one of these is not a whole number from 1."""
     for what, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < SEEDS:
+        if not is_whole(count, 1):
             raise UserError(f"{what} = {count!r} is out of range: nothing can be learned from it. Ask for at least 1.")
 
 

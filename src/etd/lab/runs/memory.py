@@ -4,6 +4,7 @@ it is, XLA ends the process itself."""
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 
 from etd.core.errors import UserError
-from etd.core.limits import SEEDS
+from etd.core.limits import SEEDS, is_whole
 from etd.core.types import PyTree
 from etd.envs import autoreset
 from etd.envs.custom import Factory
@@ -45,7 +46,7 @@ def refuse_training(experiment: Experiment) -> None:
 
 def refuse_episodes(experiment: Experiment, episodes: int, film: bool = False) -> None:
     """A UserError if that many episodes at once, whole ones for a ``film``, need more memory than there is."""
-    if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
+    if not is_whole(episodes, 1, sys.maxsize):
         raise UserError(f"{episodes!r} episodes cannot be played. Ask for at least 1.")
     there = available()
     most = SEEDS - 1 if there is None else min(SEEDS - 1, int(there // _episode(experiment, film)))
@@ -91,6 +92,8 @@ def _training(experiment: Experiment) -> float:
     """Bytes of the whole state, and of what PPO reads of the rollout: on a CPU the seeds take turns."""
     try:
         state = backend.shapes(experiment)
+    except UserError:
+        raise
     except (TypeError, ValueError, OverflowError, MemoryError):
         if _largest(experiment)[1] < HUGE:
             raise
@@ -127,7 +130,7 @@ def _largest(experiment: Experiment) -> tuple[str, int]:
             continue
         for f in fields(part):
             value: Any = getattr(part, f.name)
-            if isinstance(value, int) and isinstance(f.default, int) and f.default > 0 and f.name not in _FREE:
+            if type(value) is type(f.default) is int and f.default > 0 and f.name not in _FREE:
                 found[f"{where}.{f.name}".lstrip(".")] = (value / f.default, value)
     path = max(found, key=lambda one: found[one][0])
     return path, found[path][1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ import numpy as np
 
 from etd.core import files
 from etd.core.errors import UserError
+from etd.core.limits import is_number
 from etd.core.types import Metrics
 from etd.envs.families import title
 from etd.lab.runs import memory, programs
@@ -187,7 +187,7 @@ class _End:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and not (isinstance(value, float | int) and math.isfinite(value)):
+            if value is not None and not is_number(value):
                 raise UserError(f"{name} is {value!r}; it must be a finite number.")
 
     def reached(self, best: float) -> bool:

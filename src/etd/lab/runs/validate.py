@@ -93,7 +93,8 @@ def _checked_part(part: Any, where: str) -> Any:
 
 
 def _of_type(kind: type, name: str, value: Any, path: str) -> Any:
-    """``value`` in the type of its field. What a class outside etd declares is its own business."""
+    """``value`` in the type of its field, finite and in 32 bits. What a class outside etd declares is its own
+    business."""
     owner = next((one for one in kind.__mro__ if name in inspect.get_annotations(one)), kind)
     if owner.__module__.partition(".")[0] != "etd":
         return value
@@ -103,7 +104,12 @@ def _of_type(kind: type, name: str, value: Any, path: str) -> Any:
         raise UserError(f"{path} is {plugins.label(type(value))}, not a {slot.__name__}. Pass an object of that kind.")
     if get_origin(hint) is tuple and not isinstance(value, tuple):
         raise UserError(f"{path} takes a tuple, not {value!r}.")
-    return typed(hint, value, path) if _is_plain(hint) else value
+    found = typed(hint, value, path) if _is_plain(hint) else value
+    if isinstance(found, float) and not is_finite(found):
+        raise UserError(f"{path} = {found} is out of range: it must be a finite number.")
+    if isinstance(found, int) and abs(found) >= SEEDS:
+        raise UserError(f"{path} = {found} is out of range: it must be below {SEEDS}.")
+    return found
 
 
 def _is_plain(hint: Any) -> bool:
@@ -113,10 +119,6 @@ def _is_plain(hint: Any) -> bool:
 
 
 def _check_range(value: Any, path: str, limits: Any) -> None:
-    if isinstance(value, float) and not is_finite(value):
-        raise UserError(f"{path} = {value} is out of range: it must be a finite number.")
-    if isinstance(value, int) and abs(value) >= SEEDS:
-        raise UserError(f"{path} = {value} is out of range: it must be below {SEEDS}.")
     try:
         allowed = limits is None or limits.allow(value)
     except TypeError as error:
