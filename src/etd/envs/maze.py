@@ -20,6 +20,7 @@ import numpy as np
 
 from etd.core.errors import UserError, unknown
 from etd.core.keys import named
+from etd.core.limits import is_whole
 from etd.core.types import Array, Discrete, EnvSpec, Key, Transition
 
 Position: TypeAlias = tuple[int, int]
@@ -71,8 +72,8 @@ class Maze:
         if not isinstance(self.text, str):
             raise UserError(f"{self.text!r} is not the drawing of a maze. Pass its text.")
         rows = parse(self.text)
-        if self.length < 1:
-            raise UserError(f"A maze's episode cannot take {self.length} steps. Give it at least 1.")
+        if not is_whole(self.length, 1):
+            raise UserError(f"A maze's episode cannot take {self.length!r} steps. Give it at least 1.")
         for what, cell in (("start", self.start), ("goal", self.goal)):
             if cell is None:
                 continue

@@ -137,7 +137,7 @@ def distance(
     >>> found.learned["etd"].shape[0], found.learned["etd"].ndim  # [seeds, cells, cells]
     (1, 3)
     """
-    check_counts(walks=walks, length=length, seeds=seeds, steps=steps)
+    check_counts(walks=walks, seeds=seeds, steps=steps)
     if not is_whole(seed, 0, SEEDS - seeds):
         raise UserError(f"seed = {seed!r} is out of range: it must be at least 0, and seed + seeds at most {SEEDS}.")
     place = find(maze, length, noise, start)
@@ -165,7 +165,7 @@ def check_counts(**counts: Any) -> None:
     """A UserError if one of these is not a whole number from 1."""
     for what, count in counts.items():
         if not is_whole(count, 1):
-            raise UserError(f"{what} = {count!r} is out of range: nothing can be learned from it. Ask for at least 1.")
+            raise UserError(f"Nothing can be learned from {count!r} {what}. Ask for at least 1 and fewer than {SEEDS}.")
 
 
 def pieces(maze: Maze, walks: int, seed: int) -> int:

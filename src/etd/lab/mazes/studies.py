@@ -99,7 +99,7 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
     files.refuse_unwritable(out, folder=True)
     study, sizes = STUDIES[name], DATA if name == "data" else (options.walks,)
     steps = study.steps if options.steps is None else options.steps
-    check_counts(walks=options.walks, length=options.length, seeds=options.seeds, steps=steps)
+    check_counts(walks=options.walks, seeds=options.seeds, steps=steps)
     options = replace(options, steps=steps)
     learners = study.learners(options)
     began = time.monotonic()
