@@ -258,7 +258,7 @@ REFUSED = [
     (("etd", *SPACES, 2), {"ending": "next"}, "never sees"),
     (("agac", *SPACES, 2), {}, "needs the policy's logits"),
     (("etd + agac", *SPACES, 2), {}, "needs the policy's logits"),
-    (("etd", *SPACES, 2), {"mix": Mix(intrinsic=-1)}, "intrinsic = -1 is out of range"),
+    (("etd", *SPACES, 2), {"mix": Mix(intrinsic=-1)}, "intrinsic = -1.0 is out of range"),
 ]
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from threading import Thread
 
 import jax
 import numpy as np
@@ -155,3 +156,25 @@ def test_sigterm_saves_and_prints_how_to_resume(tmp_path):
     assert f"etd resume {path}" in output
     run = Run.open(path)
     assert int(run.checkpoints()[0].stem) == np.max(run.metrics()["iteration"])
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_a_comparison_that_a_signal_stops_ends_with_its_status(tmp_path, trained, number, status):
+    """The run is the one of ``trained``, which is compiled already."""
+    words = ["compare", "--env", "MiniGrid-Empty-5x5-v0", "--bonus", "etd", "--seeds", "2", "--out", str(tmp_path)]
+    fields = {**SMALL, "num_envs": 4, "rollout_steps": 16, "seed": 3}
+    words += [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
+
+    def ask():
+        wait_for_rows(tmp_path / "MiniGrid-Empty-5x5-v0" / "etd", 3)
+        os.kill(os.getpid(), number)
+
+    asker = Thread(target=ask)
+    asker.start()
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--steps", "10_000_000"])
+    asker.join()
+    assert stop.value.code == status
+    assert (tmp_path / "compare.html").is_file()

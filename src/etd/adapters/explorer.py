@@ -34,7 +34,7 @@ from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
 from etd.lab.runs import checkpoint
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import assign, bonus_name, from_dict, to_dict, unavailable
-from etd.lab.runs.validate import check_minibatch, check_ranges, parts
+from etd.lab.runs.validate import check_minibatch, checked, parts
 from etd.training.experiment import Experiment
 from etd.training.reward import Mix
 
@@ -129,9 +129,7 @@ class Explorer:
     def _begin(self, bonus: Bonus, mix: Mix, interface: Interface, num_envs: int, max_steps: int, seed: int) -> None:
         self.num_envs, self.max_steps = (_whole(*one, 1) for one in (("num_envs", num_envs), ("max_steps", max_steps)))
         self.seed = _whole("seed", seed, 0)
-        for part in (bonus, mix):
-            check_ranges(part)
-        self.bonus, self.mix, self.interface = bonus, mix, interface
+        self.bonus, self.mix, self.interface = checked(bonus), checked(mix), interface
         self.spec = interface.spec(self.max_steps)
         if why := bonus.refusal(self.spec):
             raise UserError(why)
@@ -323,7 +321,6 @@ class Explorer:
             "seed": self.seed,
         }
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         checkpoint.write(folder / "state.npz", self._state)
         files.write(folder / "explorer.json", json.dumps(record, indent=2) + "\n")
 

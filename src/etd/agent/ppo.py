@@ -62,7 +62,7 @@ class PPO:
     value_clip: float = limited(0.0, least=0)
     """how far a value may move from its rollout-time estimate; 0 disables clipping"""
     entropy_coef: float = limited(5e-4, least=0)
-    value_coef: float = 0.5
+    value_coef: float = limited(0.5, least=0)
     max_grad_norm: float = limited(0.5, above=0)
     trunk: Trunk = field(default_factory=Trunk)
     """maps observations to features"""

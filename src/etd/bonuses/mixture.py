@@ -25,13 +25,16 @@ from etd.core.keys import named
 from etd.core.limits import limited
 from etd.core.types import EnvSpec, Key, Metrics, PyTree, Rollout
 
+MOST = 64
+"""Bonuses in a mixture: each is compiled into the same program."""
+
 
 @dataclass(frozen=True)
 class Term:
     """The weight times the product of the factors."""
 
     weight: float
-    factors: tuple[Bonus, ...]
+    factors: tuple[Bonus, ...] = limited((), least=1)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ def parse(text: str, make: Callable[[str], Bonus]) -> Bonus:
     bonuses. A single name gives that bonus itself."""
     if plugins.is_name(text.strip()):
         return make(text.strip())
+    if (count := len(re.findall(r"(?<![\w.])[^\W\d][\w.:]*", text))) > MOST:
+        raise UserError(f"A mixture of {count} bonuses is too large to compile. Use at most {MOST}.")
     outside = re.findall(r"[^\W\d][\w.]*:[\w.]+", text)  # module:Class, which is not valid Python
     plain = text.strip()
     for index, name in enumerate(outside):
@@ -108,13 +113,21 @@ def parse(text: str, make: Callable[[str], Bonus]) -> Bonus:
     try:
         tree = ast.parse(plain, mode="eval").body
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        raise UserError(f"{text!r} is not a sum or product of bonuses, such as 'etd + 0.5*rnd'.") from error
+        raise _not_a_mixture(text) from error
     if isinstance(tree, ast.Name):
         return lookup(tree.id)
-    terms = tuple(Term(weight, tuple(map(lookup, names))) for weight, names in _expand(tree, text))
+    try:
+        expanded = _expand(tree, text)
+    except (RecursionError, OverflowError) as error:
+        raise _not_a_mixture(text) from error
+    terms = tuple(Term(weight, tuple(map(lookup, names))) for weight, names in expanded)
     if not all(term.factors for term in terms):
         raise UserError(f"{text!r} has a term without a bonus; a constant reward does not explore. Remove it.")
     return Mixture(terms)
+
+
+def _not_a_mixture(text: str) -> UserError:
+    return UserError(f"{text[:80]!r} is not a sum or product of bonuses, such as 'etd + 0.5*rnd'.")
 
 
 def _expand(node: ast.expr, text: str) -> list[tuple[float, tuple[str, ...]]]:
@@ -128,6 +141,8 @@ def _expand(node: ast.expr, text: str) -> list[tuple[float, tuple[str, ...]]]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
         left, right = _expand(node.left, text), _expand(node.right, text)
         if isinstance(node.op, ast.Mult):
+            if len(left) * len(right) > MOST:
+                raise UserError(f"{text!r} multiplies out to more than {MOST} terms, too many to compile.")
             return [(a * b, names + more) for a, names in left for b, more in right]
         sign = -1.0 if isinstance(node.op, ast.Sub) else 1.0
         return left + [(sign * weight, names) for weight, names in right]

@@ -11,7 +11,7 @@ from typing import Any
 import tyro
 from rich.console import Console
 
-from etd.cli.options import Import, OptionalPath, Set
+from etd.cli.options import Import, Set
 
 
 def bench() -> None:
@@ -56,6 +56,7 @@ def training(
     experiment = replace(Run.open(run).require() if run else presets.choose(env, bonus), seeds=seeds)
     for assignment in set_:
         experiment = override(experiment, assignment)
+    _check(out)
     console = Console(highlight=False)
     with console.status("compiling and timing; a few minutes on a CPU"):
         result = training.training(check(experiment), repeats)
@@ -76,7 +77,8 @@ def env(env: str = "MiniGrid-DoorKey-8x8-v0", out: Path = Path("bench-env.json")
     """
     from etd.lab.bench import training
 
-    _write(training.environment(env, out.with_suffix(".png")), out)
+    _check(out)
+    _write(training.environment(env, _check(out.with_suffix(".png"))), out)
 
 
 def bonus(
@@ -100,6 +102,7 @@ def bonus(
     from etd.bonuses import BONUSES
     from etd.lab.bench import training
 
+    _check(out)
     _write(training.bonuses(env, [name for name in BONUSES if name != "mixture"], seeds, repeats), out)
 
 
@@ -129,10 +132,11 @@ def host(
     from etd.lab.bench import host
 
     plugins.trust(import_)
-    _write(host.run([env] if env else host.installed(), bonus, repeats, set_), out)
+    _check(out)
+    _write(host.run(host.installed() if env is None else [env], bonus, repeats, set_), out)
 
 
-def parity(steps: int = 1_000_000, out: OptionalPath = None) -> None:
+def parity(steps: int = 1_000_000, out: Path = Path("bench-parity.json")) -> None:
     """Compare MiniGrid with Farama's, step by step over all levels; exit status 1 if they differ.
 
     For example:
@@ -141,21 +145,28 @@ def parity(steps: int = 1_000_000, out: OptionalPath = None) -> None:
 
     Args:
         steps: how many steps to compare.
-        out: JSON file for the numbers; bench-parity.json if omitted.
+        out: JSON file for the numbers.
     """
     from etd.lab.bench import training
 
+    _check(out)
     result = training.parity(steps)
-    _write(result, out or Path("bench-parity.json"))
+    _write(result, out)
     if result["mismatches"]:
         sys.exit(1)
 
 
-def _write(result: dict[str, Any], out: Path) -> None:
-    from etd.core import files
+def _check(out: Path) -> Path:
+    """``out`` itself if it can be written, which is better known before the work."""
     from etd.lab.runs.store import refuse_run_file
 
-    files.write(refuse_run_file(out), json.dumps(result, indent=2) + "\n")
+    return refuse_run_file(out)
+
+
+def _write(result: dict[str, Any], out: Path) -> None:
+    from etd.core import files
+
+    files.write(out, json.dumps(result, indent=2) + "\n")
     print(f"Written to {out}")
 
 

@@ -48,6 +48,7 @@ def check(
     experiment = Run.open(run).require() if run else presets.choose(env, bonus)
     for assignment in (*set_, *([f"seed={seed}"] if seed is not None else [])):
         experiment = override(experiment, assignment)
+    bonuses.prepare(experiment)  # before the environment is compiled
     console = Console(highlight=False, soft_wrap=True)
     good = True
     for title, examine in (

@@ -105,7 +105,7 @@ def reproduce(
         set_: override fields of every run, as in `etd train`; a bonus's field, only for bonuses that have it.
         import_: your own modules to import first.
     """
-    workers = workers or (2 if quick and not cluster else 1)
+    workers = (2 if quick and not cluster else 1) if workers is None else workers
     _share_device(workers)
     from etd.core import plugins
     from etd.lab.compare.compare import show

@@ -61,13 +61,14 @@ def train(
     from etd.training import presets
 
     plugins.trust(import_)
-    if preset and bonus:
+    if preset is not None and bonus is not None:
         raise UserError("A preset already has a bonus. Give --preset or --bonus, not both.")
-    if preset:
+    if preset is not None:
         experiment = presets.find(preset)
         experiment = assign(experiment, "env", env) if env is not None else experiment
     else:
-        experiment = presets.choose("MiniGrid-DoorKey-8x8-v0" if env is None else env, bonus or "etd")
+        env = "MiniGrid-DoorKey-8x8-v0" if env is None else env
+        experiment = presets.choose(env, "etd" if bonus is None else bonus)
     given: dict[str, Any] = {"steps": steps, "seeds": seeds, "seed": seed}
     experiment = replace(experiment, **{name: value for name, value in given.items() if value is not None})
     for assignment in set_:

@@ -7,7 +7,13 @@ same name. ``--set`` and every start of training check them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
+
+LARGEST = 3.4028234e38
+"""The largest float32."""
+SEEDS = 1 << 31
+"""Every seed is below this: a random key is made of an int32."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,7 @@ class Limits:
     even: bool = False
 
     def allow(self, value: Any) -> bool:
-        """False for anything out of range, NaN, infinity and what is no number included."""
+        """False for anything out of range, and for what is no finite float32."""
         if value is None:
             return True
         try:
@@ -31,8 +37,7 @@ class Limits:
 
     def _contain(self, value: Any) -> bool:
         return bool(
-            abs(value) != float("inf")
-            and value == value
+            is_finite(value)
             and (self.above is None or value > self.above)
             and (self.least is None or value >= self.least)
             and (self.below is None or value < self.below)
@@ -49,6 +54,21 @@ class Limits:
             "" if self.most is None else f"at most {self.most:g}",
         ]
         return " and ".join(word for word in words if word)
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is neither NaN nor infinite, in float32 either, which is what training computes in."""
+    return bool(abs(value) <= LARGEST)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, Python's or NumPy's; a bool is none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and is_finite(float(value))
+
+
+def is_whole(value: Any, least: int, most: int = SEEDS - 1) -> bool:
+    """Whether a value is a whole number in this range, Python's or NumPy's; a bool is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 def limited(

@@ -144,6 +144,9 @@ def instance(kind: type, ours: Mapping[str, type], given: Any, old: Any = None) 
 
 def construct(kind: type, values: Mapping[str, Any]) -> Any:
     """An object of a class, or a sentence on what else it would have to be given."""
+    if inspect.isabstract(kind):
+        lacks = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
+        raise UserError(f"{label(kind)} cannot be made: it is abstract. Derive a class that defines {lacks}.")
     try:
         inspect.signature(kind).bind(**values)
     except TypeError as error:
@@ -212,6 +215,8 @@ def _declared(module: str) -> bool:
 
 def _import(module: str) -> ModuleType:
     """Import the module, also from the working directory, as ``python`` itself would find it."""
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module):
+        raise UserError(f"{module!r} is not a module name.")
     here = str(Path.cwd())
     if "" not in sys.path and here not in sys.path:
         sys.path.insert(0, here)
@@ -223,8 +228,11 @@ def _import(module: str) -> ModuleType:
         raise UserError(
             f"There is no module {module!r}, neither in the working directory nor among the installed packages."
         ) from error
-    except ValueError as error:  # import_module("") and relative names
-        raise UserError(f"{module!r} is not a module name.") from error
+    except SystemExit as error:
+        raise UserError(
+            f"Importing {module} ended the process (exit status {error.code}). Keep what it runs under "
+            "`if __name__ == '__main__':`."
+        ) from error
 
 
 def _attribute(module: ModuleType, path: str, name: str) -> Any:

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import jax
 import numpy as np
@@ -68,6 +68,8 @@ def adopt(thing: Any) -> Any:
         raise UserError(
             f"{plugins.label(type(thing))} has no {' and no '.join(lacking)}; a DeviceEnv has spec, reset and step."
         )
+    if not isinstance(thing.spec, EnvSpec):
+        raise UserError(f"{plugins.label(type(thing))}.spec is {type(thing.spec).__name__}, not an etd.EnvSpec.")
     try:
         hash(thing)
     except TypeError as error:
@@ -128,8 +130,15 @@ def verify(env: Any) -> None:
 def _verify_spec(name: str, spec: EnvSpec) -> None:
     if not isinstance(spec.action, Discrete | Box):
         raise UserError(f"{name}.spec.action is {spec.action!r}; it must be etd.Discrete or etd.Box.")
-    if isinstance(spec.action, Discrete) and spec.action.n < 1:
-        raise UserError(f"{name} has no actions: its spec says Discrete({spec.action.n}). Give it at least one.")
+    count = spec.action.n if isinstance(spec.action, Discrete) else spec.action.size
+    if not (isinstance(count, int | np.integer) and count >= 1):
+        raise UserError(f"{name} has no actions: its spec says {spec.action}. Give it at least one.")
+    if isinstance(spec.action, Box) and not -np.inf < spec.action.low < spec.action.high < np.inf:
+        raise UserError(f"{name} has no range of actions: its spec says {spec.action}. Give finite bounds, low < high.")
+    if not spec.obs_shape or min(spec.obs_shape) < 1:
+        raise UserError(f"{name} has no observations: its spec's obs_shape is {spec.obs_shape}.")
+    if spec.kind not in get_args(get_type_hints(EnvSpec)["kind"]):
+        raise UserError(f"{name}.spec.kind is {spec.kind!r}; it must be 'grid', 'pixels' or 'vector'.")
     if spec.max_steps < 1 or not 1 <= spec.shortest <= spec.max_steps:
         raise UserError(
             f"{name}.spec says that episodes take {spec.shortest} to {spec.max_steps} steps (shortest, max_steps). "

@@ -20,6 +20,7 @@ import numpy as np
 
 from etd.core.errors import UserError, unknown
 from etd.core.keys import named
+from etd.core.limits import is_whole
 from etd.core.types import Array, Discrete, EnvSpec, Key, Transition
 
 Position: TypeAlias = tuple[int, int]
@@ -68,12 +69,16 @@ class Maze:
     name: str = "Maze"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise UserError(f"{self.text!r} is not the drawing of a maze. Pass its text.")
         rows = parse(self.text)
-        if self.length < 1:
-            raise UserError(f"A maze's episode cannot take {self.length} steps. Give it at least 1.")
+        if not is_whole(self.length, 1):
+            raise UserError(f"A maze's episode cannot take {self.length!r} steps. Give it at least 1.")
         for what, cell in (("start", self.start), ("goal", self.goal)):
             if cell is None:
                 continue
+            if not (isinstance(cell, tuple | list) and len(cell) == 2 and all(isinstance(n, int) for n in cell)):
+                raise UserError(f"The {what} {cell!r} is not a cell. Give its line and column, as in (1, 1).")
             row, column = cell
             where = f"The {what} {tuple(cell)}, line {row + 1}, column {column + 1}, is"
             if not (0 <= row < len(rows) and 0 <= column < len(rows[0])):

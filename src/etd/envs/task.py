@@ -40,6 +40,10 @@ class Task:
     normalise: bool = False
     """standardise vector observations of a host environment by a running mean and variance"""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise UserError(f"{self.id!r} is not the id of an environment. See `etd list environments`.")
+
     @classmethod
     def of(cls, thing: Any) -> Task:
         """A task from an id, ``module:Class`` or an environment; a task is returned as is."""

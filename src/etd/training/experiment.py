@@ -26,12 +26,12 @@ class Experiment:
     bonus: Bonus = field(default_factory=ETD)
     ppo: PPO = field(default_factory=PPO)
     mix: Mix = field(default_factory=Mix)
-    steps: int = limited(500_000, above=0, most=1e15)
+    steps: int = limited(500_000, above=0)
     """environment steps per seed, rounded up to whole iterations"""
     num_envs: int = limited(16, above=0, most=1e6)
     rollout_steps: int = limited(512, above=0, most=1e6)
     """steps of each environment per iteration"""
-    seed: int = limited(0, least=0, most=2e9)
+    seed: int = limited(0, least=0)
     """the first seed; the others follow"""
     seeds: int = limited(1, above=0, most=1e4)
     """independent agents, trained together as one batch"""

@@ -260,6 +260,7 @@ def test_asked_to_stop_no_further_training_begins(long, tmp_path, count):
     asker.join()
     assert after.stopped == signal.SIGTERM
     assert not any(job.done or job.error for job in after.jobs)
+    assert after.stopped == signal.SIGTERM
     runs = [Run.open(path) for path in begun(tmp_path)]
     assert len(runs) == count == len(list(tmp_path.glob("Empty*")))
     for run in runs:

@@ -63,7 +63,7 @@ def test_a_wrong_override_says_what_is_wrong(assignment, says):
         ("bonus.embedding=7", "even"),
         ("mix.momentum=1", r"mix\.momentum = 1\.0 is out of range: it must be at least 0 and below 1"),
         ("env.noise=-0.1", "at least 0"),
-        ("ppo.learning_rate=1e999", "greater than 0"),
+        ("ppo.learning_rate=1e999", "a finite number"),
         ("seeds=0", "greater than 0"),
         ("env.id=MiniGrid-DoorKey-9x9-v0", "Did you mean 'MiniGrid-DoorKey-"),
         ("env.view_size=4", "odd"),
@@ -100,7 +100,7 @@ def test_fields_of_ones_own_are_judged_by_their_own_limits():
     with pytest.raises(UserError, match=r"bonus\.trunk\.layers = two is out of range"):
         check(Experiment(bonus=ETD(trunk=Wide(layers="two"))))
     check(Experiment(ppo=PPO(trunk=Wide(momentum=float("inf")))))  # ours are finite, theirs need not be
-    with pytest.raises(UserError, match=r"ppo\.value_coef = inf is out of range: it must be finite"):
+    with pytest.raises(UserError, match=r"ppo\.value_coef = inf is out of range: it must be a finite number"):
         check(Experiment(ppo=PPO(value_coef=float("inf"))))
 
 

@@ -86,9 +86,9 @@ EXPERIMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "seeds as text": ({"seeds": "2"}, "not '2'"),
     "seeds null": ({"seeds": None}, "seeds takes a whole number, not None"),
     "steps infinite": ({"steps": 1e999}, "steps takes a whole number, not inf"),
-    "steps for ever": ({"steps": 1e20}, "at most 1e"),
+    "steps for ever": ({"steps": 1e20}, "below 2147483648"),
     "negative seed": ({"seed": -1}, "seed = -1 is out of range"),
-    "huge seed": ({"seed": 2**40}, "at most 2e"),
+    "huge seed": ({"seed": 2**40}, "below 2147483648"),
     "precision": ({"precision": ["float32"]}, "precision cannot be"),
     "env a string": ({"env": "MiniGrid-Empty-5x5-v0"}, "env should be a group of fields"),
     "env null": ({"env": None}, "env should be a group of fields, not None"),
@@ -100,7 +100,10 @@ EXPERIMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "bonus unknown": ({"bonus": {"class": "edt"}}, "Did you mean 'etd'"),
     "bonus numbered": ({"bonus": {"class": 3}}, "bonus.class should be the name of a Bonus"),
     "ppo a list": ({"ppo": [1]}, "ppo should be a group of fields"),
-    "ppo infinite": ({"ppo": {"value_coef": 1e999}}, "ppo.value_coef = inf is out of range: it must be finite"),
+    "ppo infinite": (
+        {"ppo": {"value_coef": 1e999}},
+        "ppo.value_coef = inf is out of range: it must be a finite number",
+    ),
     "mix": ({"mix": {"momentum": 1}}, "mix.momentum = 1.0 is out of range"),
     "cell": ({"ppo": {"cell": "gru"}}, "ppo.cell should be a group of fields"),
     "terms": ({"bonus": {"class": "mixture", "terms": [3]}}, "bonus.terms.0 should be a group of fields"),
@@ -118,7 +121,7 @@ EXPERIMENTS: dict[str, tuple[dict[str, Any], str]] = {
         "weight = nan is out of range",
     ),
     "mixtures in mixtures": ({"bonus": mixture(60)}, "nested too deeply"),
-    "a long string": ({"precision": "x" * 500_000}, r"precision cannot be 'x{200,300} \.\.\."),
+    "a long string": ({"precision": "x" * 500_000}, r"precision cannot be 'x{20,300}\.\.\."),
 }
 
 

@@ -145,6 +145,6 @@ def _acting(env: gymnasium.Env) -> gymnasium.Env:
         return wrappers.TransformAction(env, lambda action: action + start, spaces.Discrete(int(acts.n)))
     if isinstance(acts, spaces.Box) and acts.is_bounded() and np.issubdtype(acts.dtype, np.floating):
         low, high = acts.low, acts.high
-        if (low != low.flat[0]).any() or (high != high.flat[0]).any():
+        if low.size and ((low != low.flat[0]).any() or (high != high.flat[0]).any()):
             return wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
     return env

@@ -23,6 +23,7 @@ from etd.envs import families
 from etd.envs.host.env import HostEnv
 from etd.envs.host.pool import WorkerPool, workers_here
 from etd.lab.bench import timing
+from etd.lab.runs import memory
 from etd.lab.runs.config import bonus_name, override
 from etd.lab.runs.validate import check
 from etd.training import backend, presets
@@ -60,8 +61,8 @@ def run(names: list[str], bonus: str, repeats: int, assignments: tuple[str, ...]
 def measure(experiment: Experiment, repeats: int, seconds: float = SECONDS) -> dict[str, Any]:
     """Steps per second of a single environment, of a pool as large as in training, of training while acting, and over
     whole iterations; and the share of acting spent waiting for environments."""
-    if repeats < 1:
-        raise UserError(f"{repeats} iterations cannot be timed. Ask for at least 1.")
+    timing.check_repeats(repeats)
+    memory.refuse_training(experiment)
     with backend.open(experiment) as agents:
         if not isinstance(agents, HostBackend):
             raise UserError(f"{experiment.env.id} does not live on the host. Use `etd bench env`.")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from etd.core.errors import UserError
 from etd.core.types import PyTree
 from etd.training.backend import Backend
 from etd.training.learn import TrainState
@@ -44,3 +45,9 @@ def iterations(agents: Backend, state: TrainState, repeats: int) -> tuple[TrainS
         jax.block_until_ready((state, metrics))
         whole.append(time.perf_counter() - began)
     return state, Iterations(np.array(whole), np.array(asked))
+
+
+def check_repeats(repeats: int) -> None:
+    """A UserError if there is nothing to time."""
+    if repeats < 1:
+        raise UserError(f"{repeats} iterations cannot be timed. Ask for at least 1.")

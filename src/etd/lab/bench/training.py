@@ -32,7 +32,9 @@ from etd.envs.minigrid import MiniGrid
 from etd.lab.bench import speed as speeds
 from etd.lab.bench import timing
 from etd.lab.bench.speed import Speed
+from etd.lab.runs import memory
 from etd.lab.runs.config import bonus_name, to_dict
+from etd.lab.runs.validate import check
 from etd.training import backend, compiled, learn, presets
 from etd.training.backend import Backend
 from etd.training.collect import collect
@@ -42,6 +44,8 @@ from etd.training.learn import TrainState
 
 def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
     """Compile and time whole iterations and their phases. Seconds are per iteration of all seeds together."""
+    timing.check_repeats(repeats)
+    memory.refuse_training(experiment)
     with compiled.precision(experiment):
         env = experiment.env.make()
         agents = backend.open(experiment)
@@ -131,10 +135,12 @@ def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) ->
 
     The programs are compiled in parallel, then timed one by one.
     """
+    timing.check_repeats(repeats)
     console = Console(highlight=False)
 
     def ready(name: str) -> tuple[str, Backend, TrainState]:
-        experiment = replace(presets.choose(env, name), num_envs=16, rollout_steps=512, seeds=seeds)
+        experiment = check(replace(presets.choose(env, name), num_envs=16, rollout_steps=512, seeds=seeds))
+        memory.refuse_training(experiment)
         with backend.open(experiment) as agents:
             state, _ = timing.iterations(agents, agents.start(), 1)
         console.print(f"compiled {name}")
@@ -184,6 +190,8 @@ def parity(steps: int) -> dict[str, Any]:
     """Compare with Farama's MiniGrid on every level; prints the numbers of steps and mismatches."""
     from etd.lab.bench import parity
 
+    if steps < 1:
+        raise UserError(f"{steps} steps cannot be compared. Ask for at least 1.")
     try:
         with Console().status("comparing") as status:
             report = parity.run(steps, tell=lambda name: status.update(f"comparing {name}"))

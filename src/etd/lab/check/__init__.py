@@ -25,7 +25,8 @@ def check(env: Any = "MiniGrid-DoorKey-8x8-v0", bonus: Any = "etd", seed: int = 
     from etd.training import presets
 
     task = Task.of(env)
+    chosen = None if bonus is None else bonuses.prepare(replace(presets.choose(task, bonus), seed=seed))
     findings = envs.examine(task, seed)
-    if bonus is not None and all(finding.good for finding in findings):
-        findings += bonuses.examine(replace(presets.choose(task, bonus), seed=seed))
+    if chosen is not None and all(finding.good for finding in findings):
+        findings += bonuses.examine(chosen)
     return findings

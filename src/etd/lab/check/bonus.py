@@ -14,6 +14,7 @@ from etd.bonuses import BonusState, LearnedBonus, Scored, visits
 from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
 from etd.lab.check.finding import Finding
+from etd.lab.runs import memory
 from etd.lab.runs.config import bonus_name
 from etd.lab.runs.validate import check
 from etd.training import backend, compiled
@@ -33,8 +34,7 @@ class Round(NamedTuple):
 
 def examine(experiment: Experiment) -> list[Finding]:
     """Score and train on ROUNDS rollouts of the untrained policy, whose actions are uniform."""
-    batch = STEPS * experiment.num_envs
-    experiment = check(replace(_fitted(experiment, batch), rollout_steps=STEPS, seeds=1))
+    experiment = prepare(experiment)
     key = jax.random.key(experiment.seed)
 
     def study(state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored, Metrics]:
@@ -61,6 +61,14 @@ def examine(experiment: Experiment) -> list[Finding]:
             _forgets(score, last),
             *_learns(rounds, bonus_name(experiment.bonus)),
         ]
+
+
+def prepare(experiment: Experiment) -> Experiment:
+    """The experiment as it is examined, or a UserError if it cannot be."""
+    batch = STEPS * experiment.num_envs
+    experiment = check(replace(_fitted(experiment, batch), rollout_steps=STEPS, seeds=1))
+    memory.refuse_training(experiment)
+    return experiment
 
 
 def _fitted(experiment: Experiment, batch: int) -> Experiment:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from etd.core.errors import UserError
 from etd.core.keys import named
+from etd.core.limits import SEEDS, is_whole
 from etd.core.types import Array, Box, EnvSpec, Key, Transition
 from etd.envs import Task, autoreset, custom
 from etd.envs.base import DeviceEnv, random_actions
@@ -37,6 +39,8 @@ class RandomPlay(NamedTuple):
 def examine(task: Task, seed: int = 0) -> list[Finding]:
     """Play twice with one seed and once with another, and check what happened. Exceptions raised by the environment's
     own code propagate."""
+    if not is_whole(seed, 0, SEEDS - 2):  # the next one is played, too
+        raise UserError(f"seed = {seed!r} is out of range: it must be at least 0 and below {SEEDS - 1}.")
     host = task.host()
     if host is None:
         env = task.make()

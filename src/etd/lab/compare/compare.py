@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from etd.bonuses import Bonus
-from etd.core import plugins
+from etd.core import files, plugins
 from etd.core.errors import UserError
 from etd.envs import Task
 from etd.lab.compare import plan as plans
-from etd.lab.compare.execute import execute
+from etd.lab.compare.execute import check_options, execute
 from etd.lab.compare.plan import Entry, Job, Plan
 from etd.lab.report import statistics
 from etd.lab.report import write as report
@@ -85,17 +85,20 @@ def compare(
     >>> sorted(found.runs)
     [('MiniGrid-Empty-5x5-v0', 'count'), ('MiniGrid-Empty-5x5-v0', 'none')]
     """
+    check_options(workers, budget)
     if workers > 1:  # parallel processes must not each reserve most of the device's memory
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if not isinstance(fields or {}, Mapping):
+        raise UserError(f"fields is {fields!r}; pass a dictionary of paths and values.")
     assignments = tuple((fields or {}).items())
-    plan = plan_pairs(envs, bonuses, Path(out), seeds=seeds, steps=steps, assignments=assignments)
+    plan = plan_pairs(envs, bonuses, files.path_of(out), seeds=seeds, steps=steps, assignments=assignments)
     return carry_out(
         plan,
         "compare",
         budget=budget,
         workers=workers,
         cluster=cluster,
-        keep=None if keep is None else Path(keep),
+        keep=None if keep is None else files.path_of(keep),
         quiet=quiet,
     )
 
@@ -160,6 +163,9 @@ def carry_out(
 ) -> Comparison:
     """Train what is left of the plan, write the page NAME.html about all of it, with ``judge``'s verdicts on the
     finished runs, and print a summary."""
+    check_options(workers, budget)
+    for folder in filter(None, (plan.out, keep)):
+        files.refuse_unwritable(folder, folder=True)
     if keep and keep.resolve() == plan.out.resolve():
         raise UserError(f"{keep} holds the runs themselves, which copies would overwrite. Choose another --keep.")
     console = Console(highlight=False, quiet=quiet)
@@ -187,6 +193,7 @@ def carry_out(
 
 def show(plan: Plan, workers: int, console: Console) -> None:
     """Print the plan and its notes."""
+    check_options(workers)
     console.print(plans.table(plan, workers))
     for note in plan.notes:
         console.print(note, markup=False, soft_wrap=True)

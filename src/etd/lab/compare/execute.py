@@ -28,6 +28,7 @@ from rich.console import Console
 
 from etd.core import files, plugins
 from etd.core.errors import UserError
+from etd.core.limits import is_number, is_whole
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
 from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
@@ -60,7 +61,7 @@ class Ending(NamedTuple):
 
     steps: int = 0
     stopped: int = 0
-    """the signal that asked it to stop, after which it has saved"""
+    """the signal that asked it to stop, after which it has saved; 0 if none did"""
     error: str = ""
 
 
@@ -89,8 +90,7 @@ def execute(
     """Train what is not done and return the updated plan. After ``budget`` minutes, as after Ctrl-C or SIGTERM, every
     run is checkpointed. Runs that cannot be trained are refused before any starts; a budget of 0 starts none.
     """
-    if workers < 1:
-        raise UserError(f"{workers} workers cannot train anything. Ask for at least 1.")
+    check_options(workers, budget)
     deadline = None if budget is None else time.time() + 60 * budget
     alone = workers == 1 and cluster is None
     todo = [job for job in plan.jobs if not job.done]
@@ -119,6 +119,14 @@ def execute(
             runner = _Cluster(cluster)
         drive(runner, work, stop, tell)
     return replace(plan.now(), stopped=stop[0] if stop else 0)
+
+
+def check_options(workers: int, budget: float | None = None) -> None:
+    """A UserError for a number of workers or minutes that makes no sense."""
+    if not is_whole(workers, 1):
+        raise UserError(f"{workers!r} workers cannot train anything. Ask for at least 1.")
+    if budget is not None and not (is_number(budget) and budget >= 0):
+        raise UserError(f"A budget of {budget!r} minutes cannot be kept. Give a number from 0.")
 
 
 def drive(runner: Runner, work: list[Work], stop: list[int], tell: Callable[[int, Ending], None]) -> None:

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from rich.table import Table
 
+from etd.core import files
 from etd.core.errors import UserError
 from etd.envs.host.pool import workers_here
 from etd.lab.report import write as report
@@ -102,8 +103,9 @@ def make(
 
     ``assignments`` override fields of all experiments; a field of the bonus, only where the bonus has it.
     """
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file, not a directory for runs. Choose another --out.")
+    with files.told(out, "read"):
+        if out.exists() and not out.is_dir():
+            raise UserError(f"{out} is a file, not a directory for runs. Choose another --out.")
     for name, count in Counter(entry.name for entry in entries).items():
         if count > 1:
             raise UserError(f"{count} runs are named {name!r}. Give each method on a task its own name.")

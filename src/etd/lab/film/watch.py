@@ -13,10 +13,10 @@ from etd.core.errors import UserError
 from etd.lab.film import distance_map
 from etd.lab.film.frames import Film, frame, write_gif, write_mp4
 from etd.lab.report.curves import by_seed
-from etd.lab.runs import session
+from etd.lab.runs import memory, session
 from etd.lab.runs.config import bonus_name
 from etd.lab.runs.sinks import extra
-from etd.lab.runs.store import Run
+from etd.lab.runs.store import Run, refuse_run_file
 from etd.training import backend
 from etd.training.learn import TrainState
 
@@ -39,8 +39,8 @@ def film(
     """
     if out.suffix not in (".gif", ".mp4"):
         raise UserError(f"A film cannot be saved as {out.suffix!r}. Choose .gif or .mp4.")
-    if episodes < 1:
-        raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
+    memory.refuse_episodes(Run.open(path).require(), episodes, film=True)
+    refuse_run_file(out)
     if out.suffix == ".mp4":
         extra("imageio_ffmpeg", "video")  # fail before the work, not after it
     run, state = session.load(path)
@@ -54,7 +54,6 @@ def film(
         seen = distance_map.look(run.experiment.env.make(), run.experiment.bonus, learner, states)
         recorded = replace(recorded, inside=seen)
     frames = [frame(recorded, time) for time in shown_steps(len(recorded.episode))]
-    out.parent.mkdir(parents=True, exist_ok=True)
     # Slow enough to follow a short film, fast enough not to bore in a long one.
     seconds = float(np.clip(10 / len(frames), 0.06, 0.25))
     with files.replacing(out) as part:

@@ -31,11 +31,14 @@ from etd.bonuses import EC, ETD, LearnedBonus, energies
 from etd.bonuses.base import BonusState
 from etd.bonuses.inverse import Inverse
 from etd.bonuses.representations import RecurrentBonus
+from etd.core import files
 from etd.core.errors import UserError, unknown
 from etd.core.keys import named
+from etd.core.limits import SEEDS, is_whole
 from etd.core.types import Array, EnvSpec, Key, PyTree, Rollout
 from etd.envs.maze import MAZES, Maze, MazeState, Position, transitions
 from etd.lab.mazes import exact
+from etd.lab.runs import memory
 from etd.nets.blocks import NormKind
 from etd.nets.cells import NoCell
 from etd.nets.fit import adam
@@ -134,12 +137,16 @@ def distance(
     >>> found.learned["etd"].shape[0], found.learned["etd"].ndim  # [seeds, cells, cells]
     (1, 3)
     """
-    for what, count in (("walks", walks), ("seeds", seeds), ("steps", steps)):
-        if count < 1:
-            raise UserError(f"Nothing can be learned from {count} {what}. Ask for at least 1.")
+    check_counts(walks=walks, seeds=seeds, steps=steps)
+    if not is_whole(seed, 0, SEEDS - seeds):
+        raise UserError(f"seed = {seed!r} is out of range: it must be at least 0, and seed + seeds at most {SEEDS}.")
     place = find(maze, length, noise, start)
     if min(place.index.shape) < 2:
         raise UserError("A maze of one line or column is too narrow for convolutions. Draw walls around it.")
+    cells, seen = len(place.cells), 4 * place.spec.obs_size
+    tables = f"The exact distances in a maze of {cells:,} free cells"
+    memory.refuse_arrays(tables, 4 * cells**2, 8, "Draw a smaller maze.")
+    memory.refuse_arrays(f"{walks:,} walks of {length:,} steps", walks * (length + 1), seen, "Ask for fewer.")
     _, dynamics = transitions(place)
     chain = exact.policy_matrix(dynamics)
     successor = exact.successor_distance(chain, discount)  # refuses a discount outside (0, 1)
@@ -154,6 +161,13 @@ def distance(
     return Distances(place, walks, discount, numbers, learned, paths, successor, times, parts)
 
 
+def check_counts(**counts: Any) -> None:
+    """A UserError if one of these is not a whole number from 1."""
+    for what, count in counts.items():
+        if not is_whole(count, 1):
+            raise UserError(f"Nothing can be learned from {count!r} {what}. Ask for at least 1 and fewer than {SEEDS}.")
+
+
 def pieces(maze: Maze, walks: int, seed: int) -> int:
     """Number of connected pieces of the maze in the walks of this seed; a cell never visited is its own piece."""
     cells = np.asarray(walk(maze, walks, named(jax.random.key(seed), "walks")).cells)
@@ -164,16 +178,19 @@ def pieces(maze: Maze, walks: int, seed: int) -> int:
 
 def find(maze: str | Path | Maze, length: int = 50, noise: bool = False, start: Position | None = None) -> Maze:
     """The maze of this name or in this file, with episodes of ``length`` steps."""
+    if not isinstance(maze, str | Path | Maze):
+        raise UserError(f"{maze!r} is not a maze. Pass a name, a file with a drawing, or a Maze.")
     if isinstance(maze, Maze):
         return replace(maze, length=length, noise=noise or maze.noise, start=start or maze.start)
     name = str(maze)
     if name in MAZES:
         text, goal = MAZES[name]
         return Maze(text, goal, start, length, noise, name)
-    if not Path(name).is_file():
-        raise unknown("maze or file", name, MAZES, f"Mazes are {', '.join(MAZES)}; a file contains a drawing.")
+    with files.told(Path(name), "read"):
+        if not Path(name).is_file():
+            raise unknown("maze or file", name, MAZES, f"Mazes are {', '.join(MAZES)}; a file contains a drawing.")
     try:
-        return Maze(Path(name).read_text(), None, start, length, noise, Path(name).stem)
+        return Maze(files.text(Path(name)), None, start, length, noise, Path(name).stem)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
 

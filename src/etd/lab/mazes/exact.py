@@ -16,6 +16,7 @@ import numpy as np
 from scipy.sparse import csgraph
 
 from etd.core.errors import UserError
+from etd.core.limits import is_number
 
 
 def policy_matrix(transitions: np.ndarray, policy: np.ndarray | None = None) -> np.ndarray:
@@ -112,5 +113,5 @@ def _stochastic(rows: np.ndarray, what: str) -> None:
 
 
 def _discount(discount: float) -> None:
-    if not 0 < discount < 1:
-        raise UserError(f"A discount of {discount:g} gives no distance. Choose one above 0 and below 1.")
+    if not (is_number(discount) and 0 < discount < 1):
+        raise UserError(f"A discount of {discount!r} gives no distance. Choose one above 0 and below 1.")

@@ -33,7 +33,6 @@ def body(maze: Maze, distances: Mapping[str, np.ndarray], red: int, to: bool = F
 
 def write(path: Path, title: str, content: str) -> Path:
     """Write the page around ``content``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, page.document(title, content, broad=True))
     return path
 

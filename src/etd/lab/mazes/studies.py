@@ -19,7 +19,7 @@ from etd.core import files
 from etd.core.errors import UserError, unknown
 from etd.envs.maze import Position
 from etd.lab.mazes import explorer, maps
-from etd.lab.mazes.distance import CHUNK, Distances, distance, find, grid, rivals, temporal
+from etd.lab.mazes.distance import CHUNK, Distances, check_counts, distance, find, grid, rivals, temporal
 from etd.lab.mazes.scores import MEANING, interval, table
 from etd.lab.report import page
 from etd.lab.report.plot import save
@@ -96,8 +96,10 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
         raise unknown("study", name, STUDIES, f"Studies are {', '.join(STUDIES)}.")
     console = console or Console(highlight=False, soft_wrap=True)
     red = _red(name, options)
+    files.refuse_unwritable(out, folder=True)
     study, sizes = STUDIES[name], DATA if name == "data" else (options.walks,)
     steps = study.steps if options.steps is None else options.steps
+    check_counts(walks=options.walks, seeds=options.seeds, steps=steps)
     options = replace(options, steps=steps)
     learners = study.learners(options)
     began = time.monotonic()
@@ -122,7 +124,7 @@ def _learn(
     tell: Callable[[str], None],
 ) -> Distances:
     return distance(
-        options.maze or study.maze,
+        study.maze if options.maze is None else options.maze,
         walks=walks,
         length=options.length,
         discount=options.discount,
@@ -138,7 +140,7 @@ def _learn(
 
 def _red(name: str, options: Options) -> int:
     """The index of the cell that distances are drawn from: by default the first free cell, the paper's (1, 1)."""
-    maze = find(options.maze or STUDIES[name].maze)
+    maze = find(STUDIES[name].maze if options.maze is None else options.maze)
     if options.red is None:
         return 0
     if options.red not in maze.cells:
@@ -153,7 +155,6 @@ def _red(name: str, options: Options) -> int:
 def _write(
     name: str, options: Options, red: int, found: list[Distances], values: list[Values], seconds: float, out: Path
 ) -> list[Path]:
-    out.mkdir(parents=True, exist_ok=True)
     paths = [_numbers(name, options, found, values, seconds, out), _csv(found, values, out / f"{name}.csv")]
     last, scores = found[-1], values[-1]
     seed = _median(scores)
@@ -224,7 +225,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _csv(found: list[Distances], values: list[Values], path: Path) -> Path:
-    with path.open("w", newline="") as file:
+    with files.replacing(path) as part, part.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["walks", "learner", "score", "mean", "low", "high"])
         for distances, scores in zip(found, values, strict=True):

@@ -238,7 +238,6 @@ def save(figure: Figure, path: Path) -> Path:
     known = figure.canvas.get_supported_filetypes()
     if path.suffix.lstrip(".") not in known:
         raise UserError(f"A plot cannot be saved as {path.suffix!r}. Choose .png, .svg or .pdf.")
-    path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"svg.hashsalt": "etd"}), files.replacing(path) as part:
         figure.savefig(part, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path

@@ -51,7 +51,8 @@ def write(
     if not runs:
         raise UserError("There is no run to report on. Name at least one run directory.")
     opened = [Run.open(path) for path in runs]
-    out = refuse_run_file(out / "report.html" if out.is_dir() else out)
+    with files.told(out):
+        out = refuse_run_file(out / "report.html" if out.is_dir() else out)
     curves = plot.draw_curves(opened)
     for picture in pictures(out):
         plot.save(curves, picture)

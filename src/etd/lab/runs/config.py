@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -23,6 +25,7 @@ from etd.bonuses import BONUSES, Bonus, Mixture
 from etd.bonuses.mixture import Term
 from etd.core import plugins
 from etd.core.errors import UserError, unknown
+from etd.core.limits import LARGEST
 from etd.core.plugins import Unavailable
 from etd.envs import Task, custom
 from etd.envs.custom import Factory
@@ -182,7 +185,7 @@ def _build(slot: type, data: Any, where: str) -> Any:
 
 
 def _construct(kind: type, data: dict[str, Any], where: str) -> Any:
-    hints = _hints(kind)
+    hints = hints_of(kind)
     known = {f.name for f in fields(kind) if f.init}
     values = {}
     for name, value in data.items():
@@ -216,7 +219,7 @@ def _custom(data: Any, where: str) -> Any:
 
 
 def _value(hint: Any, value: Any, path: str) -> Any:
-    slot = _part_hint(hint)
+    slot = part_hint(hint)
     if slot is not None and isinstance(value, dict):
         return _build(slot, value, f"{path}.")
     if slot is not None and not isinstance(value, slot) and not _alternatives(hint, value):
@@ -227,7 +230,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         if len(kinds) != len(value):
             raise UserError(f"{path} takes {len(kinds)} values, not {len(value)}.")
         return tuple(_value(kind, part, f"{path}.{k}") for k, (kind, part) in enumerate(zip(kinds, value, strict=True)))
-    return _typed(hint, value, path)
+    return typed(hint, value, path)
 
 
 def _frozen(value: Any) -> Any:
@@ -235,7 +238,8 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def _hints(kind: Any) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def hints_of(kind: Any) -> dict[str, Any]:
     """A class's annotations; empty if one cannot be resolved, such as an import under TYPE_CHECKING."""
     try:
         return get_type_hints(kind)
@@ -243,7 +247,7 @@ def _hints(kind: Any) -> dict[str, Any]:
         return {}
 
 
-def _part_hint(hint: Any) -> type | None:
+def part_hint(hint: Any) -> type | None:
     """The dataclass that a field holds, optionally or always; None if it holds none."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return next((one for one in options if isinstance(one, type) and is_dataclass(one)), None)
@@ -278,6 +282,8 @@ def split(assignment: str) -> tuple[str, str]:
 
 def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
     """Set the field at ``path``; a string is parsed to the field's type."""
+    if not isinstance(path, str):
+        raise UserError(f"{path!r} is not a field. Name fields by their path, as in 'ppo.entropy_coef'.")
     return _assign(experiment, path.split("."), value, path)
 
 
@@ -301,11 +307,11 @@ def _assign(target: Any, path: list[str], value: Any, whole: str) -> Any:
     old = getattr(target, head)
     if rest:
         return replace(target, **{head: _assign(old, rest, value, whole)})
-    return replace(target, **{head: _assigned(_hints(type(target)).get(head, Any), old, value, whole)})
+    return replace(target, **{head: _assigned(hints_of(type(target)).get(head, Any), old, value, whole)})
 
 
 def _assigned(hint: Any, old: Any, value: Any, whole: str) -> Any:
-    slot = _part_hint(hint)
+    slot = part_hint(hint)
     if slot is Task:
         return replace(Task.of(value), **_looks(old))
     if slot is Bonus and isinstance(value, str) and value not in BONUSES:
@@ -333,7 +339,7 @@ def _assign_option(factory: Factory, name: str, rest: list[str], value: Any, who
     if not factory.accepts(name):
         raise unknown("argument", name, known, f"{plugins.label(factory.make)} takes {', '.join(known) or 'none'}.")
     parameter = known.get(name)
-    hint = _hints(factory.make if inspect.isroutine(factory.make) else factory.make.__init__).get(name, Any)
+    hint = hints_of(factory.make if inspect.isroutine(factory.make) else factory.make.__init__).get(name, Any)
     if hint is Any and parameter is not None and isinstance(parameter.default, bool | int | float | str):
         hint = type(parameter.default)
     value = _parse(value) if isinstance(value, str) and not _takes_text(hint) else value
@@ -353,12 +359,14 @@ def _parse(text: str) -> Any:
         return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
 
-def _typed(hint: Any, value: Any, where: str) -> Any:
+def typed(hint: Any, value: Any, where: str) -> Any:
     """``value`` converted to the type ``hint``, or a UserError."""
     origin = get_origin(hint)
+    if isinstance(value, np.generic):
+        value = value.item()
     if origin is Literal:
         if value not in get_args(hint):
-            raise UserError(f"{where} cannot be {value!r}; it is one of {', '.join(map(repr, get_args(hint)))}.")
+            raise UserError(f"{where} cannot be {_short(value)}; it is one of {', '.join(map(repr, get_args(hint)))}.")
         return value
     if origin in (Union, types.UnionType):
         if type(None) in get_args(hint) and value in (None, "None"):
@@ -366,22 +374,24 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
         options = [option for option in get_args(hint) if option is not type(None)]
         for option in options[:-1]:
             try:
-                return _typed(option, value, where)
+                return typed(option, value, where)
             except UserError:
                 continue
-        return _typed(options[-1], value, where)
+        return typed(options[-1], value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError as error:
-            raise UserError(f"{where} takes a number of at most 1e308.") from error
+        return float(value) if abs(value) <= LARGEST else math.inf
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if hint not in _NAMES:  # a user-defined type, which only their class understands
         return _frozen(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
-        raise UserError(f"{where} takes {_NAMES[hint]}, not {value!r}.")
+        raise UserError(f"{where} takes {_NAMES[hint]}, not {_short(value)}.")
     return value
+
+
+def _short(value: Any) -> str:
+    words = repr(value)
+    return words if len(words) < 80 else f"{words[:60]}..."
 
 
 _NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}

@@ -10,8 +10,8 @@ import numpy as np
 from rich.console import Console, Group
 from rich.table import Table
 
-from etd.core.errors import UserError
-from etd.lab.runs import session
+from etd.lab.runs import memory, session
+from etd.lab.runs.store import Run
 from etd.training import backend
 from etd.training.ledger import score
 
@@ -29,8 +29,7 @@ def evaluate(path: str | Path, episodes: int = 100, greedy: bool = False) -> dic
     >>> sorted(scores["overall"])
     ['length', 'return', 'success']
     """
-    if episodes < 1:
-        raise UserError(f"{episodes} episodes cannot be played. Ask for at least 1.")
+    memory.refuse_episodes(Run.open(path).require(), episodes)
     run, state = session.load(path)
     experiment, rows = run.experiment, []
     with backend.open(experiment) as agents:

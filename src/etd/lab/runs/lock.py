@@ -30,23 +30,17 @@ FILE = ".lock"
 def claim(path: Path) -> Iterator[list[str]]:
     """Lock a run's directory, created if missing, while it is written to; any other process is refused. Yields what the
     user should know: nothing, or that there is no lock."""
-    make(path)
-    handle = _locked(path)
+    made = files.make_folder(path)
+    handle = None
     try:
+        handle = _locked(path)
         yield [f"{path} could not be locked here: do not train it in two processes at once."] if handle is None else []
+    except BaseException:
+        files.remove_empty(made)  # what a refused start has made
+        raise
     finally:
         if handle is not None:
             os.close(handle)
-
-
-def make(path: Path) -> None:
-    """Create a directory, if it is missing."""
-    try:
-        files.make_folder(path)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{path} cannot be created: a file is in the way. Choose another --out.") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be created: {files.reason(error)}. Choose another --out.") from error
 
 
 def _locked(path: Path) -> int | None:

@@ -13,7 +13,7 @@ from etd.core.errors import UserError
 from etd.core.version import __version__
 from etd.lab.runs.config import from_dict
 from etd.lab.runs.migrate import FORMAT, upgrade
-from etd.lab.runs.validate import check_ranges
+from etd.lab.runs.validate import checked
 from etd.training.experiment import Experiment
 
 LARGEST = 1_000_000
@@ -59,11 +59,9 @@ def read_experiment(record: dict[str, Any], file: Path) -> Experiment:
     if not isinstance(data, dict) or not data.keys() >= {"env", "bonus"}:
         raise _broken(file, "it has no experiment with an environment and a bonus")
     try:
-        found = from_dict(data)
-        check_ranges(found)
+        return checked(from_dict(data))
     except UserError as error:
         raise _broken(file, str(error).rstrip(".")) from error
-    return found
 
 
 def _broken(file: Path, why: str) -> UserError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,20 +18,23 @@ import numpy as np
 
 from etd.core import files
 from etd.core.errors import UserError
+from etd.core.limits import is_number
 from etd.core.types import Metrics
 from etd.envs.families import title
-from etd.lab.runs import programs
+from etd.lab.runs import memory, programs
 from etd.lab.runs.config import assign, bonus_name, unwritable
 from etd.lab.runs.lock import claim
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run
-from etd.lab.runs.validate import check
+from etd.lab.runs.validate import check, check_kind
 from etd.training import backend, presets
 from etd.training.backend import Backend
 from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
 
+LONGEST = 100
+"""Letters of a name that etd itself gives to a folder; systems allow 255 bytes."""
 SAVE_EVERY = 120.0
 """Seconds between checkpoints, unless ETD_SAVE_EVERY says otherwise; one more is written at the end and on Ctrl-C or
 SIGTERM."""
@@ -72,20 +74,26 @@ def train(
     array([64.])
     """
     if experiment is None:
-        experiment = presets.choose(env or "MiniGrid-DoorKey-8x8-v0", "etd" if bonus is None else bonus)
+        experiment = presets.choose(
+            "MiniGrid-DoorKey-8x8-v0" if env is None else env, "etd" if bonus is None else bonus
+        )
     elif env is not None or bonus is not None:
         raise UserError("Pass an experiment, or an environment and a bonus, not both.")
+    if not isinstance(fields or {}, Mapping):
+        raise UserError(f"fields is {fields!r}; pass a dictionary of paths and values.")
     for name, value in {"ppo": ppo, "mix": mix, **keywords, **(fields or {})}.items():
         if value is not None or name not in ("ppo", "mix"):
-            experiment = assign(experiment, name, value)
-    experiment = check(experiment)
-    path = Path(out) if out else _free_name(experiment)
+            experiment = assign(check_kind(experiment), name, value)
+    experiment, end, _ = check(experiment), _End(until, deadline), _save_every()
+    path = files.path_of(out) if out else _free_name(experiment)
     news = [f"Only this process can resume this run: {words}." for words in unwritable(experiment)[:1]]
     check_sinks(sinks)
+    files.refuse_unwritable(path, folder=True)
+    memory.refuse_training(experiment)
     with claim(path) as unlocked:
         run = Run.create(path, experiment, overwrite)
         try:
-            return _advance(run, None, 0, [*unlocked, *news], _End(until, deadline), sinks, quiet)
+            return _advance(run, None, 0, [*unlocked, *news], end, sinks, quiet)
         except BaseException:
             run.put_back()  # what it was to replace
             raise
@@ -111,9 +119,10 @@ def resume(
     >>> etd.resume("runs/example", steps=128, quiet=True).metrics()["step"]
     array([ 64., 128.])
     """
-    run = Run.open(Path(path))
+    run, end, _ = Run.open(path), _End(until, deadline), _save_every()
     refuse_copy(run)
-    check(run.require())
+    check_sinks(sinks)
+    memory.refuse_training(check(run.require()))
     with claim(run.path) as unlocked:
         if steps is not None:
             longer = check(assign(run.experiment, "steps", steps))
@@ -123,12 +132,12 @@ def resume(
             anew = [f"{run.path} has no checkpoint and starts over."] if run.metrics_file.exists() else []
             with _disk(run):
                 run.rewind(0)
-            return _advance(run, None, 0, [*unlocked, *anew], _End(until, deadline), sinks, quiet)
+            return _advance(run, None, 0, [*unlocked, *anew], end, sinks, quiet)
         state, iteration, complaints = run.load(backend.shapes(run.experiment))
         news = [*unlocked, *complaints, *filter(None, [run.flaws(iteration)])]
         with _disk(run):
             run.rewind(iteration)
-        return _advance(run, state, iteration, news, _End(until, deadline), sinks, quiet)
+        return _advance(run, state, iteration, news, end, sinks, quiet)
 
 
 def refuse_copy(run: Run) -> None:
@@ -147,7 +156,7 @@ def load(path: str | Path) -> tuple[Run, TrainState]:
     >>> int(state.iteration[0])
     1
     """
-    run = Run.open(Path(path))
+    run = Run.open(path)
     state, _, complaints = run.load(backend.shapes(check(run.require())))
     for complaint in complaints:
         warnings.warn(complaint, stacklevel=2)
@@ -156,7 +165,7 @@ def load(path: str | Path) -> tuple[Run, TrainState]:
 
 def _free_name(experiment: Experiment) -> Path:
     """runs/ENV-BONUS, with a number appended if taken."""
-    stem = Path("runs") / safe_name(f"{title(experiment.env.id)}-{bonus_name(experiment.bonus)}")
+    stem = Path("runs") / safe_name(f"{title(experiment.env.id)}-{bonus_name(experiment.bonus)}")[:LONGEST]
     path, number = stem, 1
     while path.exists():
         number += 1
@@ -186,6 +195,11 @@ class _End:
 
     until: float | None
     deadline: float | None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and not is_number(value):
+                raise UserError(f"{name} is {value!r}; it must be a finite number.")
 
     def reached(self, best: float) -> bool:
         solved = self.until is not None and best >= self.until
@@ -299,17 +313,14 @@ def _save(run: Run, state: TrainState, iteration: int) -> None:
 
 @contextmanager
 def _disk(run: Run) -> Iterator[None]:
-    """Report a full or protected disk as a UserError; the last checkpoint stays intact."""
+    """Say how to go on where nothing more can be written; the last checkpoint stays intact."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise UserError(f"{run.path} cannot be written: {files.reason(error)}. Its files are untouched.") from error
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except files.DiskError as error:
+        if not run.checkpoints():
             raise
         raise UserError(
-            f"The disk is full: {run.path} could not be written. Its last checkpoint is intact; free some space, then "
-            f"run `etd resume {run.path}`."
+            f"{error} The run's last checkpoint is intact: after that, run `etd resume {run.path}`."
         ) from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 from uuid import uuid4
@@ -61,7 +61,6 @@ class WandB:
     def __init__(self, run: Run):
         wandb, identity = extra(self.module, "wandb"), run.path / "wandb" / "id"
         if not (identity.exists() and run.metrics_file.exists()):  # a run started over gets a new id
-            identity.parent.mkdir(exist_ok=True)
             files.write(identity, uuid4().hex)
         self.run = wandb.init(
             project="etd",
@@ -85,9 +84,11 @@ SINKS: dict[str, type[TensorBoard] | type[WandB]] = {"tensorboard": TensorBoard,
 
 def check_sinks(names: tuple[str, ...]) -> None:
     """Raise a UserError for a sink that does not exist or lacks its package, before anything is written."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise UserError(f"sinks is {names!r}; pass a tuple of names, such as ('tensorboard',).")
     for name in names:
-        if name not in SINKS:
-            raise unknown("sink", name, SINKS, f"Metrics can go to {', '.join(SINKS)}.")
+        if not isinstance(name, str) or name not in SINKS:
+            raise unknown("sink", str(name), SINKS, f"Metrics can go to {', '.join(SINKS)}.")
         extra(SINKS[name].module, name)
 
 

@@ -31,7 +31,6 @@ from etd.core.version import __version__
 from etd.lab.runs import checkpoint, table
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import sources, to_dict, unavailable, unwritable
-from etd.lab.runs.lock import make
 from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.record import read_experiment, read_record
 from etd.lab.runs.table import Table
@@ -78,11 +77,16 @@ class Run:
                 f"{path} already exists. Continue it with `etd resume {path}`, choose another --out, or pass "
                 "--overwrite to replace it."
             )
-        make(path / "checkpoints")
-        run._refuse_links()
-        run._sweep()
-        run._set_aside(old)
-        run._write_record()
+        files.make_folder(path / "checkpoints")
+        try:
+            with files.told(path):
+                run._refuse_links()
+                run._sweep()
+                run._set_aside(old)
+            run._write_record()
+        except BaseException:
+            run.put_back()
+            raise
         _live.pop(path.resolve(), None)
         if lost:
             _live[path.resolve()] = experiment
@@ -91,11 +95,12 @@ class Run:
     @classmethod
     def open(cls, path: str | Path) -> Run:
         """The run at ``path``, or a UserError that says why there is none."""
-        path = Path(path)
+        path = files.path_of(path)
         file = path / FILE
-        if not os.path.lexists(file):
-            reason = "contains no run.json" if os.path.lexists(path) else "does not exist"
-            raise UserError(f"{path} is not a run: it {reason}. Runs are created by `etd train`.")
+        with files.told(path, "read"):
+            if not os.path.lexists(file):
+                reason = "contains no run.json" if os.path.lexists(path) else "does not exist"
+                raise UserError(f"{path} is not a run: it {reason}. Runs are created by `etd train`.")
         return cls(path, read_record(file))
 
     def require(self) -> Experiment:
@@ -135,8 +140,14 @@ class Run:
         files.flush_folder(self.path / "checkpoints")  # no checkpoint of the old run comes back to the new one
 
     def put_back(self) -> None:
-        """Undo the replacement of an earlier run, if this one failed before its first checkpoint."""
-        if not self.aside.is_dir() or self.checkpoints():
+        """Undo the replacement of an earlier run, if this one failed before its first checkpoint; if there was none to
+        replace, and this one has not even a row, leave nothing of it."""
+        if self.checkpoints():
+            return
+        if not self.aside.is_dir():
+            if not self.metrics_file.exists():
+                (self.path / FILE).unlink(missing_ok=True)
+                files.remove_empty([self.path / "checkpoints"])
             return
         for file in [self.path / FILE, self.metrics_file]:
             _remove(file)
@@ -201,7 +212,10 @@ class Run:
         """Append rows, one per seed. The first rows fix the columns, even if another version resumes the run."""
         _refuse_link(self.metrics_file)
         fresh = not self.metrics_file.exists()
-        with self.metrics_file.open("a+", newline="", encoding="utf-8") as file:
+        with (
+            files.told(self.metrics_file),
+            self.metrics_file.open("a+", newline="", encoding="utf-8") as file,
+        ):
             file.seek(0)
             columns = list(rows[0]) if fresh else next(csv.reader(file), [])
             writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
@@ -245,7 +259,6 @@ class Run:
         numbers = found.iterations()
         chosen = {round(max(numbers, default=0) * (k + 1) / points) for k in range(points)}
         thinned = [row for row, number in zip(found.rows, numbers, strict=True) if number in chosen]
-        folder.mkdir(parents=True, exist_ok=True)
         files.write(folder / "metrics.csv", table.text([found.header, *thinned]))
         kept = Run(folder, self.record, self.experiment)
         kept._write_record()
@@ -333,8 +346,8 @@ def _refuse_link(path: Path) -> None:
 
 
 def refuse_run_file(out: Path) -> Path:
-    """``out`` itself, unless writing there would destroy a part of a run."""
-    folder = out.parent
+    """``out`` itself, unless it cannot be written or that would destroy a part of a run."""
+    folder = files.refuse_unwritable(out).parent
     inside = (folder / "run.json").exists() and out.name in ("run.json", "metrics.csv", "checkpoints")
     if inside or (folder.name == "checkpoints" and (folder.parent / "run.json").exists()):
         raise UserError(f"{out} is part of a run and would be overwritten. Choose another --out.")

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from dataclasses import fields, is_dataclass
-from typing import Any
+import types
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Literal, Union, get_args, get_origin
 
 from etd.agent.ppo import PPO
 from etd.bonuses import Bonus, LearnedBonus, Mixture
+from etd.core import plugins
 from etd.core.errors import UserError
+from etd.core.limits import SEEDS, is_finite
+from etd.core.plugins import Unavailable
 from etd.envs import custom
 from etd.envs.custom import Factory
-from etd.lab.runs.config import bonus_name, unavailable, walk
+from etd.lab.runs.config import bonus_name, hints_of, part_hint, typed, unavailable, walk
 from etd.training.experiment import Experiment
 
 
 def check(experiment: Experiment) -> Experiment:
-    """Raise a UserError for values out of range or that do not fit together. Makes the environment once, to catch a
-    wrong id early."""
-    for one in unavailable(experiment):
+    """The experiment with every number in its field's type, or a UserError for values of another type, out of range or
+    that do not fit together. Makes the environment once, to catch a wrong id early."""
+    for one in unavailable(check_kind(experiment)):
         raise UserError(one.why)
-    check_ranges(experiment)
+    experiment = checked(experiment)
     _check_hash(experiment)
+    _check_counts(experiment)
     if experiment.env.custom is not None and experiment.env.host() is None:
         custom.verify(experiment.env.make())
     spec = experiment.env.spec
@@ -51,19 +57,11 @@ def check_minibatch(name: str, size: int, num_envs: int, rollout_steps: int) -> 
         )
 
 
-def check_ranges(value: Any, where: str = "") -> None:
-    """Raise a UserError for a value out of range, in an experiment or a part of one, whether or not all parts of it are
-    available."""
-    for f in fields(value):
-        inner, path = getattr(value, f.name), f"{where}{f.name}"
-        limits = f.metadata.get("limits")
-        if limits is not None and not limits.allow(inner):
-            raise UserError(f"{path} = {inner} is out of range: it must be {limits}.")
-        if isinstance(inner, float) and not math.isfinite(inner) and _is_ours(value):
-            raise UserError(f"{path} = {inner} is out of range: it must be finite.")
-        for index, part in enumerate(inner if isinstance(inner, tuple) else (inner,)):
-            if is_dataclass(part) and not isinstance(part, type | Factory):
-                check_ranges(part, f"{path}.{index}." if isinstance(inner, tuple) else f"{path}.")
+def check_kind(experiment: Any) -> Experiment:
+    """The experiment, or a UserError if it is none."""
+    if not isinstance(experiment, Experiment):
+        raise UserError(f"{plugins.label(type(experiment))} is not an etd.Experiment.")
+    return experiment
 
 
 def _check_hash(experiment: Experiment) -> None:
@@ -79,9 +77,73 @@ def _check_hash(experiment: Experiment) -> None:
                 ) from error
 
 
-def _is_ours(part: Any) -> bool:
-    """Whether its class is etd's, none of whose fields is ever infinite."""
-    return type(part).__module__.startswith("etd.")
+def checked(value: Any, where: str = "") -> Any:
+    """An experiment or a part of one with every number in its field's type, or a UserError for the first field that
+    cannot be or is out of range. Parts may be unavailable."""
+    changed = {}
+    for f in fields(value):
+        inner, path = getattr(value, f.name), f"{where}{f.name}"
+        found = _of_type(type(value), f.name, inner, path)
+        _check_range(found, path, f.metadata.get("limits"))
+        if isinstance(found, tuple):
+            parts = tuple(_checked_part(part, f"{path}.{index}.") for index, part in enumerate(found))
+            found = found if all(a is b for a, b in zip(parts, found, strict=True)) else parts
+        else:
+            found = _checked_part(found, f"{path}.")
+        if found is not inner and f.init:
+            changed[f.name] = found
+    return replace(value, **changed) if changed else value
+
+
+def _checked_part(part: Any, where: str) -> Any:
+    return checked(part, where) if is_dataclass(part) and not isinstance(part, type | Factory) else part
+
+
+def _of_type(kind: type, name: str, value: Any, path: str) -> Any:
+    """``value`` in the type of its field, finite and in 32 bits. What a class outside etd declares is its own
+    business."""
+    owner = next((one for one in kind.__mro__ if name in inspect.get_annotations(one)), kind)
+    if owner.__module__.partition(".")[0] != "etd":
+        return value
+    hint = hints_of(owner).get(name, Any)
+    slot = part_hint(hint)
+    if slot is not None and not isinstance(value, slot | Unavailable):
+        raise UserError(f"{path} is {plugins.label(type(value))}, not a {slot.__name__}. Pass an object of that kind.")
+    if get_origin(hint) is tuple and not isinstance(value, tuple):
+        raise UserError(f"{path} takes a tuple, not {value!r}.")
+    found = typed(hint, value, path) if _is_plain(hint) else value
+    if isinstance(found, float) and not is_finite(found):
+        raise UserError(f"{path} = {found} is out of range: it must be a finite number.")
+    if isinstance(found, int) and abs(found) >= SEEDS:
+        raise UserError(f"{path} = {found} is out of range: it must be below {SEEDS}.")
+    return found
+
+
+def _is_plain(hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return all(_is_plain(one) for one in get_args(hint) if one is not types.NoneType)
+    return get_origin(hint) is Literal or hint in (bool, int, float, str)
+
+
+def _check_range(value: Any, path: str, limits: Any) -> None:
+    try:
+        allowed = limits is None or limits.allow(value)
+    except TypeError as error:
+        raise UserError(f"{path} takes a number, not {value!r}.") from error
+    if not allowed:
+        raise UserError(f"{path} = {value} is out of range: it must be {limits}.")
+
+
+def _check_counts(experiment: Experiment) -> None:
+    """Seeds, steps and rows are counted in int32."""
+    batch, whole = experiment.steps_per_iteration, experiment.iterations * experiment.steps_per_iteration
+    for words, count, most in (
+        ("seed + seeds", experiment.seed + experiment.seeds, SEEDS),
+        ("num_envs x rollout_steps", batch, SEEDS - 1),
+        ("steps, in whole iterations,", whole, SEEDS - 1),
+    ):
+        if count > most:
+            raise UserError(f"{words} is {count}, which is out of range: it must be at most {most}.")
 
 
 def parts(bonus: Bonus, where: str = "") -> list[tuple[str, Bonus]]:
@@ -97,4 +159,4 @@ def parts(bonus: Bonus, where: str = "") -> list[tuple[str, Bonus]]:
 
 def _divisor(number: int, near: int) -> int:
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return min([*small, *(number // d for d in reversed(small))], key=lambda d: abs(d - near))
+    return min((*small, *(number // d for d in small)), key=lambda d: (abs(d - near), d))
