@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from etd.lab.runs import checkpoint
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import assign, bonus_name, from_dict, to_dict, unavailable
 from etd.lab.runs.validate import check_minibatch, checked, parts
+from etd.training.compiled import Program
 from etd.training.experiment import Experiment
 from etd.training.reward import Mix
 
@@ -129,7 +129,7 @@ class Explorer:
     def _begin(self, bonus: Bonus, mix: Mix, interface: Interface, num_envs: int, max_steps: int, seed: int) -> None:
         self.num_envs, self.max_steps = (_whole(*one, 1) for one in (("num_envs", num_envs), ("max_steps", max_steps)))
         self.seed = _whole("seed", seed, 0)
-        self.bonus, self.mix, self.interface = checked(bonus), checked(mix), interface
+        self.bonus, self.mix, self.interface = bonus, mix, interface = checked(bonus), checked(mix), interface
         self.spec = interface.spec(self.max_steps)
         if why := bonus.refusal(self.spec):
             raise UserError(why)
@@ -138,9 +138,10 @@ class Explorer:
         self.last_bonus = np.zeros((0, self.num_envs), np.float32)
         """[T, N] of the last ``reward``, before standardising and scaling"""
         self._key = jax.random.key(self.seed)
-        self._score, self._mix, self._improve = jax.jit(bonus.score), jax.jit(mix), jax.jit(bonus.improve)
-        self._embed = jax.jit(partial(_embedded, isinstance(bonus, ETD)))
-        self._init: Callable[[Key], BonusState] = jax.jit(lambda key: bonus.init(key, self.spec, self.num_envs))
+        compiled = partial(Program, Experiment(bonus=self.bonus, mix=self.mix))  # in float32, as our trainer's
+        self._score, self._mix, self._improve = compiled(bonus.score), compiled(mix), compiled(bonus.improve)
+        self._embed = compiled(partial(_embedded, isinstance(bonus, ETD)))
+        self._init = compiled(lambda key: bonus.init(key, self.spec, self.num_envs))
         first = self._init(named(self._key, "bonus"))
         lengths = jnp.zeros(self.num_envs, jnp.int32)
         self._state = _State(first, Moments.start(), jnp.zeros((), jnp.int32), lengths)
