@@ -14,7 +14,6 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -31,7 +30,7 @@ from etd.core.hashing import fingerprint
 from etd.core.keys import named
 from etd.core.moments import Moments
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
-from etd.lab.runs import checkpoint
+from etd.lab.runs import checkpoint, inside
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import assign, bonus_name, from_dict, to_dict, unavailable
 from etd.lab.runs.validate import check_minibatch, checked, parts
@@ -139,7 +138,6 @@ class Explorer:
         """[T, N] of the last ``reward``, before standardising and scaling"""
         self._key = jax.random.key(self.seed)
         self._score, self._mix, self._improve = jax.jit(bonus.score), jax.jit(mix), jax.jit(bonus.improve)
-        self._embed = jax.jit(partial(_embedded, isinstance(bonus, ETD)))
         self._init: Callable[[Key], BonusState] = jax.jit(lambda key: bonus.init(key, self.spec, self.num_envs))
         first = self._init(named(self._key, "bonus"))
         lengths = jnp.zeros(self.num_envs, jnp.int32)
@@ -292,18 +290,13 @@ class Explorer:
 
     def embed(self, obs: Any) -> np.ndarray:
         """The model's embedding of observations [B, ...]: [B, D]. ETD's is the one in which it measures distances."""
-        learner = self._state.bonus.learner
-        if not isinstance(self.bonus, LearnedBonus) or not hasattr(learner.net(), "trunk"):
-            raise UserError(f"The bonus {bonus_name(self.bonus)} has no embedding of single observations.")
         given = obs[self.interface.part] if self.interface.part else obs
         batch = self.interface.observations(obs, "obs", len(np.asarray(given)))[0]
-        return np.asarray(self._embed(learner, jnp.asarray(batch)))
+        return inside.embed(self.bonus, self._state.bonus.learner, batch)
 
     def distance(self, x: Any, y: Any) -> np.ndarray:
         """How far ETD thinks it is from each observation of x [A, ...] to each of y [B, ...]: [A, B]."""
-        if not isinstance(self.bonus, ETD):
-            raise UserError(f"The bonus {bonus_name(self.bonus)} learns no distance; only etd does.")
-        return np.asarray(self.bonus.distance(jnp.asarray(self.embed(x)), jnp.asarray(self.embed(y))))
+        return inside.distance(self.bonus, self.embed, x, y)
 
     # Files -------------------------------------------------------------------------------------------------------
 
@@ -418,12 +411,6 @@ def _joined(pieces: list[Rollout]) -> Rollout:
 def _stacked(trees: list[PyTree]) -> PyTree:
     """Leaves [T, N, ...] one after the other."""
     return trees[0] if len(trees) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
-
-
-def _embedded(encoded: bool, learner: Any, obs: Array) -> Array:
-    net = learner.net()
-    features = net.trunk(obs)
-    return net.encode(features) if encoded else features
 
 
 def _summary(bonus: np.ndarray) -> dict[str, Any]:
