@@ -78,9 +78,9 @@ def test_an_exported_agent_acts_as_the_runs_own_to_the_last_bit(loaded, agent: A
     assert (own.value(seen) != other.value(seen)).all()
 
 
-def test_an_agent_acts_as_its_policy_does_in_training(loaded, agent: Agent, seen: np.ndarray) -> None:
-    net = jax.tree.map(lambda leaf: leaf[1], loaded.state.learner.policy).net()
-    out = net(seen, np.zeros((5, 8), np.float32))
+def test_an_agent_acts_as_its_policy_does_in_training(loaded, quick, agent: Agent, seen: np.ndarray) -> None:
+    policy = jax.tree.map(lambda leaf: leaf[1], loaded.state.learner.policy)
+    out = quick(lambda policy, obs: policy.net()(obs, np.zeros((5, 8), np.float32)))(policy, seen)
     action, memory = agent.act(seen, greedy=True)
     np.testing.assert_array_equal(action, np.asarray(out.policy.logits).argmax(-1))
     np.testing.assert_allclose(memory, out.hidden, rtol=1e-4, atol=1e-6)
@@ -122,17 +122,16 @@ def test_samples_repeat_and_greedy_ones_are_the_most_likely(agent: Agent, seen: 
     assert np.bincount(draws[0], minlength=7).min() > 40
 
 
-def test_distances_are_between_embeddings(loaded, agent: Agent, seen: np.ndarray) -> None:
-    x, y = seen[:2], seen[2:]
-    assert agent.embed(x).shape == (2, 8)
-    np.testing.assert_allclose(agent.embed(x[1]), agent.embed(x)[1], rtol=1e-4, atol=1e-6)
-    between = agent.distance(x, y)
+def test_distances_are_between_embeddings(quick, agent: Agent, seen: np.ndarray) -> None:
+    embedded, between = agent.embed(seen), agent.distance(seen, seen)
+    assert embedded.shape == (5, 8)
     np.testing.assert_allclose(
-        between, agent.experiment.bonus.distance(agent.embed(x), agent.embed(y)), rtol=1e-5, atol=1e-6
+        between, quick(agent.experiment.bonus.distance)(embedded, embedded), rtol=1e-4, atol=1e-6
     )
-    assert agent.distance(x[0], y).shape == (3,)
-    assert agent.distance(x, y[0]).shape == (2,)
-    np.testing.assert_allclose(agent.distance(x[0], y[1]), between[0, 1], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(agent.embed(seen[1]), embedded[1], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(agent.distance(seen[1], seen), between[1], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(agent.distance(seen, seen[1]), between[:, 1], rtol=1e-3, atol=1e-5)
+    assert agent.distance(seen[1], seen[2]).shape == ()
 
 
 def test_mistakes_get_sentences(loaded, agent: Agent, seen: np.ndarray, trained: Path) -> None:
@@ -225,7 +224,7 @@ def test_observations_are_normalised_and_actions_are_within_the_box(fill, tmp_pa
     with pytest.raises(UserError, match="not finite"):
         agent.act(np.full(3, np.nan, np.float32))
     for method in ("embed", "distance"):
-        with pytest.raises(UserError, match="has no embedding|learns no distance"):
+        with pytest.raises(UserError, match=r"has no embedding|learns no distance"):
             getattr(agent, method)(*[obs] * (1 + (method == "distance")))
 
 

@@ -28,7 +28,12 @@ def distance(bonus: Bonus, embed: Callable[[Any], np.ndarray], x: Any, y: Any) -
     """How far ETD thinks it is from each of x to each of y: [A, B]; ``embed`` maps each to [A, D] and [B, D]."""
     if not isinstance(bonus, ETD):
         raise UserError(f"The bonus {bonus_name(bonus)} learns no distance; only etd does.")
-    return np.asarray(bonus.distance(jnp.asarray(embed(x)), jnp.asarray(embed(y))))
+    return np.asarray(_distance(bonus, jnp.asarray(embed(x)), jnp.asarray(embed(y))))
+
+
+@partial(jax.jit, static_argnums=0)
+def _distance(bonus: ETD, x: Array, y: Array) -> Array:
+    return bonus.distance(x, y)
 
 
 @partial(jax.jit, static_argnums=0)
