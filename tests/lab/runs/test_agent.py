@@ -262,6 +262,18 @@ def test_it_is_evaluated_and_filmed_like_the_run(trained: Path, exported: Path, 
     assert agrees({"success": 0.9, "episodes": 2000}, 0.8, 100)
 
 
+@pytest.mark.slow
+def test_one_of_the_host_is_evaluated_like_the_run(tmp_path: Path) -> None:
+    """With the normaliser of its own seed."""
+    task = Task("gymnasium:Pendulum-v1", normalise=True)
+    ppo = PPO(minibatch=8, epochs=1, features=8, latent=8)
+    experiment = Experiment(task, NoBonus(), ppo, num_envs=2, rollout_steps=128, steps=512, seeds=2)
+    session.train(experiment=experiment, out=tmp_path / "run", quiet=True)
+    folder = export.write(*session.load(tmp_path / "run"), tmp_path / "agent", seed=1)
+    of_run, of_agent = (evaluation.evaluate(path, 3) for path in (tmp_path / "run", folder))
+    assert of_agent["seeds"] == of_run["seeds"][1:]
+
+
 def test_its_card_has_every_seed_and_says_which_this_is(trained: Path, exported: Path) -> None:
     text = (exported / "README.md").read_text()
     metrics = Run.open(trained).metrics()
