@@ -27,7 +27,12 @@ from etd.training.reward import Mix
 STEPS, ENVS, LONGEST = 16, 4, 100
 SPACES = (spaces.Box(0, 255, (7, 7, 3), np.uint8), spaces.Discrete(7))
 SMALL = {"features": 8, "latent": 8, "minibatch": 32, "epochs": 1}
-TAUGHT = sorted(set(BONUSES) - {"agac", "none", "mixture"})
+FEW = {"count", "deir", "etd"}
+TAUGHT = [
+    pytest.param(name, marks=() if name in FEW else pytest.mark.slow)
+    for name in sorted(set(BONUSES) - {"agac", "none", "mixture"})
+]
+"""All are tested, most of them in the slow tier: each is compiled several times."""
 
 
 @pytest.fixture(autouse=True, scope="module")

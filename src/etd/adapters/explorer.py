@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -30,10 +30,12 @@ from etd.core.hashing import fingerprint
 from etd.core.keys import named
 from etd.core.moments import Moments
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
-from etd.lab.runs import checkpoint, inside
+from etd.lab.runs import checkpoint
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import assign, bonus_name, from_dict, to_dict, unavailable
+from etd.lab.runs.inside import Insight
 from etd.lab.runs.validate import check_minibatch, checked, parts
+from etd.training.compiled import Program
 from etd.training.experiment import Experiment
 from etd.training.reward import Mix
 
@@ -128,7 +130,7 @@ class Explorer:
     def _begin(self, bonus: Bonus, mix: Mix, interface: Interface, num_envs: int, max_steps: int, seed: int) -> None:
         self.num_envs, self.max_steps = (_whole(*one, 1) for one in (("num_envs", num_envs), ("max_steps", max_steps)))
         self.seed = _whole("seed", seed, 0)
-        self.bonus, self.mix, self.interface = checked(bonus), checked(mix), interface
+        self.bonus, self.mix, self.interface = bonus, mix, interface = checked(bonus), checked(mix), interface
         self.spec = interface.spec(self.max_steps)
         if why := bonus.refusal(self.spec):
             raise UserError(why)
@@ -137,8 +139,10 @@ class Explorer:
         self.last_bonus = np.zeros((0, self.num_envs), np.float32)
         """[T, N] of the last ``reward``, before standardising and scaling"""
         self._key = jax.random.key(self.seed)
-        self._score, self._mix, self._improve = jax.jit(bonus.score), jax.jit(mix), jax.jit(bonus.improve)
-        self._init: Callable[[Key], BonusState] = jax.jit(lambda key: bonus.init(key, self.spec, self.num_envs))
+        alike = Experiment(bonus=self.bonus, mix=self.mix)
+        compiled = partial(Program, alike)  # in float32, as our trainer's
+        self._score, self._mix, self._improve = compiled(bonus.score), compiled(mix), compiled(bonus.improve)
+        self._init, self._insight = compiled(lambda key: bonus.init(key, self.spec, self.num_envs)), Insight(alike)
         first = self._init(named(self._key, "bonus"))
         lengths = jnp.zeros(self.num_envs, jnp.int32)
         self._state = _State(first, Moments.start(), jnp.zeros((), jnp.int32), lengths)
@@ -292,11 +296,11 @@ class Explorer:
         """The model's embedding of observations [B, ...]: [B, D]. ETD's is the one in which it measures distances."""
         given = obs[self.interface.part] if self.interface.part else obs
         batch = self.interface.observations(obs, "obs", len(np.asarray(given)))[0]
-        return inside.embed(self.bonus, self._state.bonus.learner, batch)
+        return self._insight.embed(self._state.bonus.learner, batch)
 
     def distance(self, x: Any, y: Any) -> np.ndarray:
         """How far ETD thinks it is from each observation of x [A, ...] to each of y [B, ...]: [A, B]."""
-        return inside.distance(self.bonus, self.embed, x, y)
+        return self._insight.distance(self.embed, x, y)
 
     # Files -------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from etd.bonuses import LearnedBonus
 from etd.core import files
 from etd.core.errors import UserError, unknown
 from etd.envs.maze import Position
-from etd.lab.mazes import explorer, maps
+from etd.lab.mazes import clickable, maps
 from etd.lab.mazes.distance import CHUNK, Distances, check_counts, distance, find, grid, rivals, temporal
 from etd.lab.mazes.scores import MEANING, interval, table
 from etd.lab.report import page
@@ -166,9 +166,9 @@ def _write(
         paths.append(save(figure, path))
     exact = {"shortest path": last.path, "exact successor distance": last.successor}
     learned = {maps.NAMES.get(key, key): each[seed] for key, each in last.learned.items()}
-    content = explorer.body(last.maze, learned | exact, red, options.to) + _scores(found, values, options)
+    content = clickable.body(last.maze, learned | exact, red, options.to) + _scores(found, values, options)
     title = f"Distances in {last.maze.name}, {last.walks:,} walks of {options.length} steps"
-    return [*paths, explorer.write(out / f"{name}.html", title, content)]
+    return [*paths, clickable.write(out / f"{name}.html", title, content)]
 
 
 def _median(values: Values) -> int:

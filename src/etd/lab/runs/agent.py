@@ -20,8 +20,9 @@ import numpy as np
 
 from etd.core.errors import UserError
 from etd.core.types import Discrete
-from etd.lab.runs import export, inside
+from etd.lab.runs import export
 from etd.lab.runs.export import Weights
+from etd.lab.runs.inside import Insight
 from etd.lab.runs.store import Run
 from etd.lab.runs.validate import check
 from etd.training import compiled
@@ -56,7 +57,7 @@ class Agent:
         self.experiment, self.spec = experiment, experiment.env.spec
         self.rng = np.random.default_rng(experiment.seed)
         """draws the samples; ``agent.rng = np.random.default_rng(7)`` for others, or to repeat them"""
-        self._weights, self._bonus = weights, experiment.bonus
+        self._weights, self._insight = weights, Insight(experiment)
         self._policy = jax.tree.map(lambda leaf: leaf[None], weights.policy)
         self._normaliser = None if weights.normaliser is None else jax.device_get(weights.normaliser).pooled(1)
         self._actor = compiled.make_actor(experiment)
@@ -98,12 +99,12 @@ class Agent:
         """How far ETD thinks it is from each of x [A, ...] to each of y [B, ...]: [A, B], less the axis of what is a
         single observation."""
         (start, one), (end, other) = self._read(x), self._read(y)
-        found = inside.distance(self._bonus, self._embed, start, end)
+        found = self._insight.distance(self._embed, start, end)
         found = found[0] if one else found
         return found[..., 0] if other else found
 
     def _embed(self, seen: np.ndarray) -> np.ndarray:
-        return inside.embed(self._bonus, self._weights.bonus.learner, seen)
+        return self._insight.embed(self._weights.bonus.learner, seen)
 
     def _look(
         self, seen: np.ndarray, memory: np.ndarray | None, single: bool, greedy: bool

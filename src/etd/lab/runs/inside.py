@@ -6,37 +6,39 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from etd.bonuses import ETD, Bonus, LearnedBonus
+from etd.bonuses import ETD, LearnedBonus
 from etd.core.errors import UserError
 from etd.core.types import Array
 from etd.lab.runs.config import bonus_name
 from etd.nets.model import Learner
+from etd.training.compiled import Program
+from etd.training.experiment import Experiment
 
 
-def embed(bonus: Bonus, learner: Any, obs: np.ndarray) -> np.ndarray:
-    """The model's embedding of observations [B, ...]: [B, D]. ETD's is the one in which it measures distances."""
-    if not isinstance(bonus, LearnedBonus) or not hasattr(learner.net(), "trunk"):
-        raise UserError(f"The bonus {bonus_name(bonus)} has no embedding of single observations.")
-    return np.asarray(_embedded(isinstance(bonus, ETD), learner, jnp.asarray(obs)))
+class Insight:
+    """Looks into the model of an experiment's bonus, at the experiment's precision."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.bonus = bonus = experiment.bonus
+        self._embed = Program(experiment, partial(_embedded, isinstance(bonus, ETD)))
+        self._distance = Program(experiment, bonus.distance) if isinstance(bonus, ETD) else None
+
+    def embed(self, learner: Any, obs: np.ndarray) -> np.ndarray:
+        """The model's embedding of observations [B, ...]: [B, D]. ETD's is the one in which it measures distances."""
+        if not isinstance(self.bonus, LearnedBonus) or not hasattr(learner.net(), "trunk"):
+            raise UserError(f"The bonus {bonus_name(self.bonus)} has no embedding of single observations.")
+        return np.asarray(self._embed(learner, jnp.asarray(obs)))
+
+    def distance(self, embed: Callable[[Any], np.ndarray], x: Any, y: Any) -> np.ndarray:
+        """How far ETD thinks it is from each of x to each of y: [A, B]; ``embed`` maps each to [A, D] and [B, D]."""
+        if self._distance is None:
+            raise UserError(f"The bonus {bonus_name(self.bonus)} learns no distance; only etd does.")
+        return np.asarray(self._distance(jnp.asarray(embed(x)), jnp.asarray(embed(y))))
 
 
-def distance(bonus: Bonus, embed: Callable[[Any], np.ndarray], x: Any, y: Any) -> np.ndarray:
-    """How far ETD thinks it is from each of x to each of y: [A, B]; ``embed`` maps each to [A, D] and [B, D]."""
-    if not isinstance(bonus, ETD):
-        raise UserError(f"The bonus {bonus_name(bonus)} learns no distance; only etd does.")
-    return np.asarray(_distance(bonus, jnp.asarray(embed(x)), jnp.asarray(embed(y))))
-
-
-@partial(jax.jit, static_argnums=0)
-def _distance(bonus: ETD, x: Array, y: Array) -> Array:
-    return bonus.distance(x, y)
-
-
-@partial(jax.jit, static_argnums=0)
 def _embedded(encoded: bool, learner: Learner, obs: Array) -> Array:
     net = learner.net()
     features = net.trunk(obs)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from etd.envs.maze import Maze
-from etd.lab.mazes import explorer
+from etd.lab.mazes import clickable
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PROBE = """
@@ -64,21 +64,21 @@ def distances() -> dict[str, np.ndarray]:
 
 def test_numbers_survive_packing(distances) -> None:
     for values in distances.values():
-        packed = explorer.pack(values)
+        packed = clickable.pack(values)
         raw = np.frombuffer(base64.b64decode(packed["values"]), "<u2").reshape(6, 6)
-        back = np.where(raw == explorer.FAR, np.inf, packed["low"] + raw * packed["unit"])
+        back = np.where(raw == clickable.FAR, np.inf, packed["low"] + raw * packed["unit"])
         np.testing.assert_allclose(back, values, atol=1e-3)
 
 
 def test_page_fetches_nothing(maze, distances, tmp_path) -> None:
-    text = explorer.write(tmp_path / "page.html", "Distances", explorer.body(maze, distances, 0)).read_text()
+    text = clickable.write(tmp_path / "page.html", "Distances", clickable.body(maze, distances, 0)).read_text()
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?:""", text)
     assert text.count("</script>") == 2
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 def test_clicks_in_a_browser(maze, distances, tmp_path: Path) -> None:
-    page = explorer.write(tmp_path / "page.html", "Distances", explorer.body(maze, distances, 0) + PROBE)
+    page = clickable.write(tmp_path / "page.html", "Distances", clickable.body(maze, distances, 0) + PROBE)
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     command = [CHROMIUM, *options, "--virtual-time-budget=2000", "--dump-dom", page.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout

@@ -28,7 +28,7 @@ def body(maze: Maze, distances: Mapping[str, np.ndarray], red: int, to: bool = F
     }
     # A tag in a name must not end the script.
     embedded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    return Path(__file__).with_name("explorer.html").read_text().replace("@DATA@", embedded)
+    return Path(__file__).with_name("clickable.html").read_text().replace("@DATA@", embedded)
 
 
 def write(path: Path, title: str, content: str) -> Path:
