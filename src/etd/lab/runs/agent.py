@@ -11,6 +11,7 @@ while ...:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +32,9 @@ from etd.training.experiment import Experiment
 
 IMAGE = "image"
 """The part that is seen of the observations of Farama's MiniGrid."""
+
+_insight = lru_cache(maxsize=8)(Insight)
+"""Agents of one experiment share their compiled programs, and so every bit."""
 
 
 class Agent:
@@ -57,7 +61,7 @@ class Agent:
         self.experiment, self.spec = experiment, experiment.env.spec
         self.rng = np.random.default_rng(experiment.seed)
         """draws the samples; ``agent.rng = np.random.default_rng(7)`` for others, or to repeat them"""
-        self._weights, self._insight = weights, Insight(experiment)
+        self._weights, self._insight = weights, _insight(experiment)
         self._policy = jax.tree.map(lambda leaf: leaf[None], weights.policy)
         self._normaliser = None if weights.normaliser is None else jax.device_get(weights.normaliser).pooled(1)
         self._actor = compiled.make_actor(experiment)
