@@ -82,7 +82,7 @@ TABLES = {"BONUSES", "PRESETS"}
 NEEDED = {
     *("EnvSpec", "Discrete", "Box", "Transition", "Rollout", "DeviceEnv", "Bonus", "LearnedBonus", "BonusState"),
     *("Scored", "PPO", "Mix", "Experiment", "Task", "Run", "train", "resume", "load", "evaluate", "check", "compare"),
-    "distance",
+    *("distance", "Agent"),
 }
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from etd.lab.check import check
     from etd.lab.compare.compare import Comparison, compare
     from etd.lab.mazes.distance import Distances, distance
+    from etd.lab.runs.agent import Agent
     from etd.lab.runs.evaluate import evaluate
     from etd.lab.runs.session import load, resume, train
     from etd.lab.runs.store import Run
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from etd.training.reward import Mix
 
 _HOMES = {
+    "Agent": "etd.lab.runs.agent",
     "BONUSES": "etd.bonuses",
     "Bonus": "etd.bonuses",
     "BonusState": "etd.bonuses",
@@ -73,6 +75,7 @@ __all__ = [
     "ETD",
     "PPO",
     "PRESETS",
+    "Agent",
     "Bonus",
     "BonusState",
     "Box",

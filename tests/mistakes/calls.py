@@ -132,6 +132,11 @@ OTHERS = [
         )
     ),
     Row("etd.load('a\\0b')", "null byte|is not a run"),
+    Row("etd.load('run').agent(7)", "run has no seed 7; it has seed 0"),
+    Row("etd.load('run').agent('x')", "run has no seed 'x'"),
+    Row("etd.Agent.load('run')", r"is a run, not an exported agent. Use etd.load\('run'\).agent\(\)"),
+    Row("etd.Agent.load('missing')", "missing is not a run: it does not exist"),
+    Row("etd.Agent.load(5)", NO_PATH),
     Row("etd.resume('run', steps='x')", "steps takes a whole number"),
     Row("etd.resume('run', steps=0)", "steps = 0 is out of range"),
     Row("etd.resume('run', until=nan)", "until is nan"),

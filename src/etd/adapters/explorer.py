@@ -33,6 +33,7 @@ from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
 from etd.lab.runs import checkpoint
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import assign, bonus_name, from_dict, to_dict, unavailable
+from etd.lab.runs.inside import Insight
 from etd.lab.runs.validate import check_minibatch, checked, parts
 from etd.training.compiled import Program
 from etd.training.experiment import Experiment
@@ -138,10 +139,10 @@ class Explorer:
         self.last_bonus = np.zeros((0, self.num_envs), np.float32)
         """[T, N] of the last ``reward``, before standardising and scaling"""
         self._key = jax.random.key(self.seed)
-        compiled = partial(Program, Experiment(bonus=self.bonus, mix=self.mix))  # in float32, as our trainer's
+        alike = Experiment(bonus=self.bonus, mix=self.mix)
+        compiled = partial(Program, alike)  # in float32, as our trainer's
         self._score, self._mix, self._improve = compiled(bonus.score), compiled(mix), compiled(bonus.improve)
-        self._embed = compiled(partial(_embedded, isinstance(bonus, ETD)))
-        self._init = compiled(lambda key: bonus.init(key, self.spec, self.num_envs))
+        self._init, self._insight = compiled(lambda key: bonus.init(key, self.spec, self.num_envs)), Insight(alike)
         first = self._init(named(self._key, "bonus"))
         lengths = jnp.zeros(self.num_envs, jnp.int32)
         self._state = _State(first, Moments.start(), jnp.zeros((), jnp.int32), lengths)
@@ -293,18 +294,13 @@ class Explorer:
 
     def embed(self, obs: Any) -> np.ndarray:
         """The model's embedding of observations [B, ...]: [B, D]. ETD's is the one in which it measures distances."""
-        learner = self._state.bonus.learner
-        if not isinstance(self.bonus, LearnedBonus) or not hasattr(learner.net(), "trunk"):
-            raise UserError(f"The bonus {bonus_name(self.bonus)} has no embedding of single observations.")
         given = obs[self.interface.part] if self.interface.part else obs
         batch = self.interface.observations(obs, "obs", len(np.asarray(given)))[0]
-        return np.asarray(self._embed(learner, jnp.asarray(batch)))
+        return self._insight.embed(self._state.bonus.learner, batch)
 
     def distance(self, x: Any, y: Any) -> np.ndarray:
         """How far ETD thinks it is from each observation of x [A, ...] to each of y [B, ...]: [A, B]."""
-        if not isinstance(self.bonus, ETD):
-            raise UserError(f"The bonus {bonus_name(self.bonus)} learns no distance; only etd does.")
-        return np.asarray(self.bonus.distance(jnp.asarray(self.embed(x)), jnp.asarray(self.embed(y))))
+        return self._insight.distance(self.embed, x, y)
 
     # Files -------------------------------------------------------------------------------------------------------
 
@@ -419,12 +415,6 @@ def _joined(pieces: list[Rollout]) -> Rollout:
 def _stacked(trees: list[PyTree]) -> PyTree:
     """Leaves [T, N, ...] one after the other."""
     return trees[0] if len(trees) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
-
-
-def _embedded(encoded: bool, learner: Any, obs: Array) -> Array:
-    net = learner.net()
-    features = net.trunk(obs)
-    return net.encode(features) if encoded else features
 
 
 def _summary(bonus: np.ndarray) -> dict[str, Any]:

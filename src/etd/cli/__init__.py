@@ -15,7 +15,7 @@ from etd.cli.catalogue import list_, show
 from etd.cli.check import check
 from etd.cli.compare import compare, reproduce
 from etd.cli.look import distance, report, watch
-from etd.cli.train import evaluate, resume, train
+from etd.cli.train import evaluate, export, resume, train
 from etd.core import files
 from etd.core.errors import UserError
 
@@ -26,6 +26,7 @@ COMMANDS: dict[str, Any] = {
     "resume": resume,
     "evaluate": evaluate,
     "watch": watch,
+    "export": export,
     "distance": distance,
     "report": report,
     "compare": compare,

@@ -27,7 +27,7 @@ def watch(
         etd watch --distance runs/DoorKey-8x8-v0-etd
 
     Args:
-        run: the run's directory.
+        run: the run's directory, or that of an exported agent.
         out: the film; RUN/episode.gif if omitted. A name ending in .mp4 makes an MP4.
         seed: the seed whose policy is filmed; if omitted, the one with the highest final return.
         episodes: how many to play; the first solved one is filmed.

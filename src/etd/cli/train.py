@@ -1,4 +1,4 @@
-"""``etd train``, ``resume`` and ``evaluate``."""
+"""``etd train``, ``resume``, ``evaluate`` and ``export``."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: Flag 
         etd evaluate runs/DoorKey-8x8-v0-etd --episodes 500
 
     Args:
-        run: the run's directory.
+        run: the run's directory, or that of an exported agent.
         episodes: how many per seed.
         greedy: take the most likely action instead of sampling.
         import_: your own modules that the run uses.
@@ -124,6 +124,38 @@ def evaluate(run: tyro.conf.Positional[Path], episodes: int = 100, greedy: Flag 
 
     plugins.trust(import_)
     evaluation.table(evaluation.evaluate(run, episodes, greedy))
+
+
+def export(
+    run: tyro.conf.Positional[Path], out: Path, seed: Number = None, film: bool = True, import_: Import = ()
+) -> None:
+    """Write a trained agent to a folder that needs no run: weights, settings, a model card and a film.
+
+    For example:
+
+        etd export runs/DoorKey-8x8-v0-etd --out agents/doorkey
+        etd evaluate agents/doorkey
+
+    In Python, etd.Agent.load reads it.
+
+    Args:
+        run: the run's directory.
+        out: the folder, which must not exist or be empty.
+        seed: the seed whose agent it is; the first if omitted.
+        film: also film an episode.
+        import_: your own modules that the run uses.
+    """
+    from etd.core import plugins
+    from etd.lab.film import watch
+    from etd.lab.runs import export as exports
+    from etd.lab.runs import session
+
+    plugins.trust(import_)
+    exports.refuse_folder(out)
+    exports.write(*session.load(run), out, seed, film)
+    if film:
+        watch.film(out, out / exports.FILM)
+    print(f"Exported: {out}. Next: etd evaluate {out}, etd watch {out}, or etd.Agent.load in Python")
 
 
 def _finish(run: Run) -> None:

@@ -20,6 +20,7 @@ from etd.lab.report import statistics
 from etd.lab.report import write as report
 from etd.lab.report.write import Judged
 from etd.lab.runs import session
+from etd.lab.runs.command import command
 from etd.lab.runs.config import override, to_dict
 from etd.lab.runs.store import Run
 from etd.training import presets
@@ -127,7 +128,7 @@ def test_command_makes_the_same_experiment(trained: Path, monkeypatch: pytest.Mo
         return run
 
     monkeypatch.setattr(session, "train", train)
-    program, *words = shlex.split(report.command(run))
+    program, *words = shlex.split(command(run.experiment, run.path))
     cli.main(words)
     assert program == "etd"
     assert asked["experiment"] == run.experiment

@@ -75,11 +75,7 @@ def record(run: Run, state: TrainState, index: int, episodes: int, greedy: bool)
 
 def choose(run: Run, seed: int | None) -> int:
     """The index of the agent to play: that of ``seed``, or else the one with the highest final return."""
-    first, count = run.experiment.seed, run.experiment.seeds
-    if seed is None:
-        final = by_seed(run, "return").values[:, -1:]
-        return int(np.nan_to_num(final, nan=-np.inf).sum(1).argmax())
-    if not first <= seed < first + count:
-        known = f"seed {first}" if count == 1 else f"seeds {first} to {first + count - 1}"
-        raise UserError(f"{run.path} has no seed {seed}; it has {known}.")
-    return seed - first
+    if seed is not None:
+        return run.index(seed)
+    final = by_seed(run, "return").values[:, -1:]
+    return int(np.nan_to_num(final, nan=-np.inf).sum(1).argmax())

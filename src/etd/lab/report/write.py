@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from etd.bonuses import BONUSES, Mixture
 from etd.core import files
 from etd.core.errors import UserError
-from etd.envs import Task
 from etd.envs.families import title
 from etd.lab.report import comparison, page, plot, statistics
 from etd.lab.report.page import Html
 from etd.lab.report.statistics import SOLVED, Numbers
 from etd.lab.report.statistics import numbers as numbers
-from etd.lab.runs.config import bonus_name, settings, to_dict
+from etd.lab.runs.command import command
+from etd.lab.runs.config import bonus_name
 from etd.lab.runs.store import Run, refuse_run_file
-from etd.training import presets
-from etd.training.experiment import Experiment
 
 FILM = "episode.gif"
 """Where the command line puts a run's film, inside its directory."""
@@ -51,6 +47,8 @@ def write(
     if not runs:
         raise UserError("There is no run to report on. Name at least one run directory.")
     opened = [Run.open(path) for path in runs]
+    for agent in (run for run in opened if run.exported):
+        raise UserError(f"{agent.path} is an exported agent, without metrics. Report on the run it came from.")
     with files.told(out):
         out = refuse_run_file(out / "report.html" if out.is_dir() else out)
     curves = plot.draw_curves(opened)
@@ -63,38 +61,6 @@ def write(
 def pictures(out: Path) -> list[Path]:
     """The files of the learning curves beside a page."""
     return [out.with_name(f"{out.stem}-curves.{kind}") for kind in ("png", "svg")]
-
-
-def command(run: Run) -> str:
-    """The command line that reproduces this run: the preset's environment and bonus, and every field that differs.
-    Interruptions do not matter, since resuming changes nothing."""
-    experiment = run.experiment
-    bonus, env = bonus_name(experiment.bonus), experiment.env
-    named = bonus if isinstance(experiment.bonus, Mixture) or bonus in BONUSES else experiment.bonus
-    try:
-        preset = presets.choose(Task(env.id, env.custom, normalise=bool(env.family and env.family.normalise)), named)
-    except UserError:  # there is no preset for this pair, or its module is missing
-        preset = Experiment()
-    words = ["etd", "train", "--env", env.id, "--bonus", bonus]
-    own = {f"env.{name}": value for name, value in settings(env.custom)}
-    found = {**dict(_differences(to_dict(preset), to_dict(experiment))), **own}
-    for path, value in found.items():
-        if path not in ("env.id", "bonus.class") and not path.startswith("env.custom"):
-            path = path.removesuffix(".class")
-            words += [f"--{path}", str(value)] if path in ("steps", "seeds", "seed") else ["--set", f"{path}={value}"]
-    words += ["--out", str(run.path)]
-    return shlex.join(words)
-
-
-def _differences(base: Any, value: Any, where: str = "") -> list[tuple[str, Any]]:
-    """(path, value) of every leaf field in which two experiments, as plain data, differ."""
-    if isinstance(value, dict):
-        known = base if isinstance(base, dict) else {}
-        return [pair for name in value for pair in _differences(known.get(name), value[name], f"{where}.{name}")]
-    if isinstance(value, list) and isinstance(base, list) and len(base) == len(value):
-        pairs = enumerate(zip(base, value, strict=True))
-        return [pair for index, (old, new) in pairs for pair in _differences(old, new, f"{where}.{index}")]
-    return [] if base == value else [(where.lstrip("."), value)]
 
 
 # Text ------------------------------------------------------------------------------------------------------------
@@ -244,7 +210,7 @@ def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
         f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(str(value))}</td></tr>\n'
         for key, value in run.record.get("versions", {}).items()
     )
-    made = page.code(command(run))
+    made = page.code(command(run.experiment, run.path))
     experiment = page.details("Experiment", page.code(json.dumps(run.record["experiment"], indent=2)))
     made += experiment + page.details("Versions", f"<table><tbody>\n{versions}</tbody></table>")
     if not few:

@@ -38,18 +38,34 @@ class MismatchError(Exception):
 def write(file: Path, state: PyTree) -> None:
     """Replace the file by a checkpoint of ``state``."""
     with files.replacing(file) as part, part.open("wb") as stream:
-        np.savez(stream, **dict(_arrays(jax.device_get(_bare(state)))))
+        np.savez(stream, **arrays(state))
 
 
 def read(file: Path, like: PyTree) -> PyTree:
     """The state in the shape of ``like``."""
     try:
         with files.opened(file) as stream, zipfile.ZipFile(stream) as archive:
-            leaves = _read(archive, dict(_arrays(jax.eval_shape(_bare, like))))
+            leaves = _read(archive, shapes(like))
     except (DamagedError, MismatchError, MemoryError, PermissionError):
         raise
     except Exception as error:  # whatever NumPy and zipfile stumble over in a damaged file
         raise DamagedError(files.reason(error)) from error
+
+    return restored(like, leaves)
+
+
+def arrays(state: PyTree) -> dict[str, Any]:
+    """Every leaf in NumPy, by its path in the state."""
+    return dict(_named(jax.device_get(_bare(state))))
+
+
+def shapes(like: PyTree) -> dict[str, Any]:
+    """Shape and type of each of ``arrays``."""
+    return dict(_named(jax.eval_shape(_bare, like)))
+
+
+def restored(like: PyTree, leaves: list[np.ndarray]) -> PyTree:
+    """The state of these arrays, in the order of ``shapes``."""
 
     def dress(leaf: Any, array: np.ndarray) -> Any:
         return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
@@ -66,7 +82,7 @@ def _is_key(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
-def _arrays(state: PyTree) -> Iterator[tuple[str, Any]]:
+def _named(state: PyTree) -> Iterator[tuple[str, Any]]:
     """(name, array) of every leaf; the name is its path in the state."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         yield jax.tree_util.keystr(path, simple=True, separator="/"), leaf

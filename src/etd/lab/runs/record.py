@@ -1,5 +1,5 @@
-"""The record of a run, run.json: its experiment, the versions and the device. Whoever wrote it, everything is checked
-before it is used."""
+"""The record of a run, run.json, or of an exported agent, agent.json: its experiment, the versions and the device.
+Whoever wrote it, everything is checked before it is used."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from etd.lab.runs.migrate import FORMAT, upgrade
 from etd.lab.runs.validate import checked
 from etd.training.experiment import Experiment
 
+EXPORT = "agent.json"
 LARGEST = 1_000_000
 """Bytes; a record has a few thousand."""
 DEEPEST = 50
@@ -30,16 +31,16 @@ def read_record(file: Path) -> dict[str, Any]:
         record = json.loads(files.read(file, LARGEST).decode())
         json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair could not be printed
     except RecursionError as error:
-        raise _broken(file, "it is nested too deeply") from error
+        raise broken(file, "it is nested too deeply") from error
     except (OSError, ValueError) as error:
-        raise _broken(file, files.reason(error)) from error
+        raise broken(file, files.reason(error)) from error
     if not isinstance(record, dict):
-        raise _broken(file, "it is not a group of fields")
+        raise broken(file, "it is not a group of fields")
     if _is_deep(record):
-        raise _broken(file, "it is nested too deeply")
+        raise broken(file, "it is nested too deeply")
     version = record.get("format")
     if type(version) is not int or version < 1:
-        raise _broken(file, f"its format should be a whole number from 1 to {FORMAT}, not {version!r}")
+        raise broken(file, f"its format should be a whole number from 1 to {FORMAT}, not {version!r}")
     if version > FORMAT:
         versions = record.get("versions")
         newer = versions.get("etd", "?") if isinstance(versions, dict) else "?"
@@ -49,7 +50,7 @@ def read_record(file: Path) -> dict[str, Any]:
         )
     for name, (holds, what) in _PARTS.items():
         if name in record and not holds(record[name]):
-            raise _broken(file, f"its {name} should be {what}")
+            raise broken(file, f"its {name} should be {what}")
     return upgrade(record)
 
 
@@ -57,16 +58,19 @@ def read_experiment(record: dict[str, Any], file: Path) -> Experiment:
     """The experiment of a record read from ``file``, with the values that training would accept."""
     data = record.get("experiment")
     if not isinstance(data, dict) or not data.keys() >= {"env", "bonus"}:
-        raise _broken(file, "it has no experiment with an environment and a bonus")
+        raise broken(file, "it has no experiment with an environment and a bonus")
     try:
         return checked(from_dict(data))
     except UserError as error:
-        raise _broken(file, str(error).rstrip(".")) from error
+        raise broken(file, str(error).rstrip(".")) from error
 
 
-def _broken(file: Path, why: str) -> UserError:
+def broken(file: Path, why: str) -> UserError:
+    """What to say of a file that cannot be used."""
     why = why if len(why) <= SAID else f"{why[:SAID]} ..."
-    return UserError(f"{file} cannot be used: {why}. Restore it from a copy, or start a new run under another --out.")
+    exported = file.parent / EXPORT in (file, file.with_suffix(".json"))
+    anew = "export the agent again" if exported else "start a new run under another --out"
+    return UserError(f"{file} cannot be used: {why}. Restore it from a copy, or {anew}.")
 
 
 def _is_deep(value: Any) -> bool:

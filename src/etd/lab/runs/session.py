@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from etd.core.errors import UserError
 from etd.core.limits import is_number
 from etd.core.types import Metrics
 from etd.envs.families import title
-from etd.lab.runs import memory, programs
+from etd.lab.runs import export, memory, programs
+from etd.lab.runs.agent import Agent
 from etd.lab.runs.config import assign, bonus_name, unwritable
 from etd.lab.runs.lock import claim
 from etd.lab.runs.progress import Progress
+from etd.lab.runs.record import EXPORT
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run
 from etd.lab.runs.validate import check, check_kind
@@ -141,13 +143,29 @@ def resume(
 
 
 def refuse_copy(run: Run) -> None:
-    """A kept copy cannot be resumed."""
+    """A kept copy or an exported agent cannot be resumed."""
+    if run.exported:
+        raise UserError(f"{run.path} is an exported agent and cannot be trained further. Resume the run it came from.")
     if run.kept:
         raise UserError(f"{run.path} is a kept copy without checkpoints and cannot be resumed. Choose another --out.")
 
 
-def load(path: str | Path) -> tuple[Run, TrainState]:
-    """A run and its newest intact state, a TrainState with leaves [S, ...].
+class Trained(NamedTuple):
+    """A run and its newest intact state."""
+
+    run: Run
+    state: TrainState
+    """leaves [S, ...]"""
+
+    def agent(self, seed: int | None = None) -> Agent:
+        """The agent of a seed, numbered as in the metrics; of the first if omitted."""
+        experiment, index = export.single(self.run, seed)
+        return Agent(experiment, export.weights(self.state, index))
+
+
+def load(path: str | Path) -> Trained:
+    """A run and its newest intact state, a TrainState with leaves [S, ...]; ``load(path).agent()`` is the trained
+    agent. Of an exported agent, the state is enough to play with, not to train on.
 
     >>> import etd
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
@@ -157,10 +175,20 @@ def load(path: str | Path) -> tuple[Run, TrainState]:
     1
     """
     run = Run.open(path)
+    if run.exported:
+        return Trained(run, export.playable(check(run.require()), export.read(run)))
+    _refuse_kept(run)
     state, _, complaints = run.load(backend.shapes(check(run.require())))
     for complaint in complaints:
         warnings.warn(complaint, stacklevel=2)
-    return run, state
+    return Trained(run, state)
+
+
+def _refuse_kept(run: Run) -> None:
+    """A kept copy has no agents in it, but there may be one beside its metrics."""
+    agent = run.path / "agent"
+    if run.kept and (agent / EXPORT).is_file():
+        raise UserError(f"{run.path} is a kept copy without checkpoints. Its agent is in {agent}: use that.")
 
 
 def _free_name(experiment: Experiment) -> Path:

@@ -32,7 +32,7 @@ from etd.lab.runs import checkpoint, table
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import sources, to_dict, unavailable, unwritable
 from etd.lab.runs.migrate import FORMAT
-from etd.lab.runs.record import read_experiment, read_record
+from etd.lab.runs.record import EXPORT, read_experiment, read_record
 from etd.lab.runs.table import Table
 from etd.training.experiment import Experiment
 
@@ -56,10 +56,15 @@ class Run:
     True
     """
 
-    def __init__(self, path: Path, record: dict[str, Any], experiment: Experiment | None = None):
+    def __init__(
+        self, path: Path, record: dict[str, Any], experiment: Experiment | None = None, exported: bool = False
+    ):
         self.path = path
         self.record = record
-        self.experiment: Experiment = experiment or _live.get(path.resolve()) or read_experiment(record, path / FILE)
+        self.exported = exported
+        """whether this is only an agent, which can be played but neither trained nor reported"""
+        file = path / (EXPORT if exported else FILE)
+        self.experiment: Experiment = experiment or _live.get(path.resolve()) or read_experiment(record, file)
         self.stopped = 0
         """the signal that ended the training that returned this object; 0 if none did"""
 
@@ -94,11 +99,13 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
-        """The run at ``path``, or a UserError that says why there is none."""
+        """The run at ``path``, or the agent exported there; a UserError that says why there is none."""
         path = files.path_of(path)
         file = path / FILE
         with files.told(path, "read"):
             if not os.path.lexists(file):
+                if os.path.lexists(path / EXPORT):
+                    return cls(path, read_record(path / EXPORT), exported=True)
                 reason = "contains no run.json" if os.path.lexists(path) else "does not exist"
                 raise UserError(f"{path} is not a run: it {reason}. Runs are created by `etd train`.")
         return cls(path, read_record(file))
@@ -185,6 +192,13 @@ class Run:
     def seeds(self) -> range:
         """The numbers of its seeds."""
         return range(self.experiment.seed, self.experiment.seed + self.experiment.seeds)
+
+    def index(self, seed: int) -> int:
+        """The place of a seed among them, or a UserError."""
+        if type(seed) is int and seed in self.seeds:
+            return seed - self.seeds[0]
+        known = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {self.seeds[0]} to {self.seeds[-1]}"
+        raise UserError(f"{self.path} has no seed {seed!r}; it has {known}.")
 
     def _table(self) -> Table:
         return table.parse(self._content(), self.seeds)
