@@ -217,6 +217,13 @@ class Explorer:
         self._state = self._state._replace(bonus=bonus, lengths=jnp.zeros_like(self._state.lengths))
         self._before = None
 
+    def follows(self, obs: Any) -> bool:
+        """Whether observations [N, ...] can be what the last ``reward`` led to. If not, ``reset`` before the next."""
+        if self._before is None:
+            return False
+        seen, (led, goes_on) = self.interface.observations(obs, "obs", self.num_envs)[0], self._before
+        return bool((led == seen)[goes_on].all())
+
     def _refuse_gap(self, seen: np.ndarray, after: np.ndarray, done: np.ndarray, real: np.ndarray) -> None:
         """Refuse steps that do not follow from one another."""
         led, goes_on, skipped = after[:-1], (~done & real)[:-1], 1
@@ -275,10 +282,7 @@ class Explorer:
         if not self._pieces:
             raise UserError("There is nothing to learn from: call reward() before update().")
         pieces, state = self._pieces, self._state
-        steps = sum(len(piece.real) for piece in pieces)
-        for where, part in parts(self.bonus):
-            if isinstance(part, LearnedBonus):
-                check_minibatch(f"{where}minibatch", part.minibatch, self.num_envs, steps)
+        self.check_steps(sum(len(piece.real) for piece in pieces))
         rollout, trace = _joined([piece.rollout for piece in pieces]), _stacked([piece.trace for piece in pieces])
         improved, metrics = self._improve(state.bonus, rollout, trace, named(self._iteration_key(), "model"))
         self._state = state._replace(bonus=improved, moments=self._moments, updates=state.updates + 1)
@@ -287,6 +291,12 @@ class Explorer:
         learned = {f"model_{name}": value for name, value in metrics.items()}
         self.metrics |= _numbers({**_summary(seen), "bonus_scale": jnp.sqrt(self._moments.var), **learned})
         return dict(self.metrics)
+
+    def check_steps(self, steps: int) -> None:
+        """Raise a UserError if ``update`` cannot learn from that many steps of every environment."""
+        for where, part in parts(self.bonus):
+            if isinstance(part, LearnedBonus):
+                check_minibatch(f"{where}minibatch", part.minibatch, self.num_envs, steps)
 
     # Looking inside ----------------------------------------------------------------------------------------------
 
