@@ -207,7 +207,7 @@ class Explorer:
         self.metrics |= _numbers({**_summary(raw[real]), **scored.metrics})
         if (steps := sum(piece.real.size for piece in self._pieces)) > LARGEST:
             self._say("many", f"{steps:,} steps wait for update(), in memory. Call it after every rollout.")
-        result = np.asarray(reward)
+        result = np.array(reward)  # a copy: JAX's own arrays cannot be written to
         return result if np.ndim(terminated) > 1 else result[0]
 
     def reset(self) -> None:
