@@ -27,10 +27,9 @@ from etd.adapters.spaces import Interface, rows
 from etd.bonuses import ETD, Bonus, BonusState, LearnedBonus, Mixture
 from etd.core import files, plugins
 from etd.core.errors import UserError
-from etd.core.hashing import fingerprint
 from etd.core.keys import named
 from etd.core.moments import Moments
-from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
+from etd.core.types import Array, Key, Metrics, PyTree, Rollout
 from etd.lab.runs import checkpoint
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import assign, bonus_name, from_dict, to_dict, unavailable
@@ -41,6 +40,9 @@ from etd.training.reward import Mix
 FORMAT = 1
 LARGEST = 1_000_000
 """Bytes of a record, and steps without an update after which the user is reminded."""
+
+
+_rollout = jax.jit(Rollout.of)
 
 
 class _State(NamedTuple):
@@ -143,7 +145,7 @@ class Explorer:
         self._init: Callable[[Key], BonusState] = jax.jit(lambda key: bonus.init(key, self.spec, self.num_envs))
         first = self._init(named(self._key, "bonus"))
         lengths = jnp.zeros(self.num_envs, jnp.int32)
-        self._state = _State(first, Moments.start(), jnp.zeros((), jnp.int32), lengths)
+        self._state = _State(first, self.mix.init(), jnp.zeros((), jnp.int32), lengths)
         self._pieces: list[_Piece] = []
         self._tally, self._moments = _Tally(), self._state.moments
         self._before: tuple[np.ndarray, np.ndarray] | None = None
@@ -183,7 +185,8 @@ class Explorer:
         over, lengths = self._ends(done, real)
         # A step that did not happen is an episode of its own, which stays where it is.
         seen = np.where(real.reshape(*real.shape, *[1] * (seen.ndim - 2)), seen, after)
-        rollout = _rollout(seen, moves, after, paid, end & real, over | ~real)
+        end = end & real
+        rollout = _rollout(seen, moves, after, paid, end, (over | ~real) & ~end)
         state, scored = self._score(self._state.bonus, rollout, self._score_key())
         raw = np.asarray(scored.bonus)
         if not np.isfinite(raw).all():
@@ -395,22 +398,6 @@ def _own(bonus: Bonus) -> Bonus:
     if isinstance(bonus, ETD) and bonus.ending == "next":
         raise UserError("ending='next' needs the first observation of the next episode, which an Explorer never sees.")
     return bonus
-
-
-def _rollout(
-    obs: np.ndarray, action: np.ndarray, after: np.ndarray, reward: np.ndarray, terminated: np.ndarray, done: np.ndarray
-) -> Rollout:
-    ends = jnp.asarray(terminated), jnp.asarray(done & ~terminated)
-    step = Transition(jnp.asarray(after), jnp.asarray(reward), *ends, _hashes(jnp.asarray(after)))
-    nothing = jnp.zeros((len(done) + 1, done.shape[1]))
-    seen = jnp.asarray(np.concatenate([obs, after[-1:]]))
-    return Rollout(seen, step, jnp.asarray(action), nothing[1:], nothing, nothing[..., None])
-
-
-@jax.jit
-def _hashes(obs: Array) -> Array:
-    """[T, N] of observations [T, N, ...]."""
-    return jax.vmap(jax.vmap(fingerprint))(obs)
 
 
 def _joined(pieces: list[Rollout]) -> Rollout:
