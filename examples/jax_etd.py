@@ -18,7 +18,6 @@ import flax.linen as nn
 import gymnax
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import tyro
 
@@ -36,6 +35,8 @@ class Config:
     """weight of the bonus"""
     seeds: int = 2
     iterations: int = 100
+    report_every: int = 10
+    """iterations that run in one call"""
     num_envs: int = 16
     rollout_steps: int = 128
     epochs: int = 4
@@ -90,8 +91,9 @@ class Step(NamedTuple):
     log_prob: Array
 
 
-def make_train(config: Config) -> Callable[[Array], tuple[State, dict[str, Array]]]:
-    """A function from a key to the state after training and the metrics [iterations] of each rollout."""
+def make_train(config: Config) -> tuple[Callable[..., State], Callable[..., tuple[State, dict[str, Array]]]]:
+    """``init`` makes a seed's first state from a key; ``train`` goes on from a state, one iteration for each key of
+    [I], and returns the state and the metrics [I]."""
     env, env_params = gymnax.make(config.env)
     actions, obs_shape = env.action_space(env_params).n, env.observation_space(env_params).shape
     assert len(obs_shape) == 1, "this file is for vectors; bonuses also see images, with kind='grid' or 'pixels'"
@@ -181,11 +183,10 @@ def make_train(config: Config) -> Callable[[Array], tuple[State, dict[str, Array
         (params, moments), _ = jax.lax.scan(epoch, (state.params, state.optimiser), keys)
         return state._replace(params=params, optimiser=moments)
 
-    def train(key: Array) -> tuple[State, dict[str, Array]]:
-        first, rest = jax.random.split(key)
-        return jax.lax.scan(iteration, init(first), jax.random.split(rest, config.iterations))
+    def train(state: State, keys: Array) -> tuple[State, dict[str, Array]]:
+        return jax.lax.scan(iteration, state, keys)
 
-    return train
+    return init, train
 
 
 def chosen(logits: Array, action: Array) -> Array:
@@ -208,13 +209,14 @@ def advantages(reward: Array, value: Array, next_value: Array, steps: Step, conf
 
 
 def main(config: Config) -> None:
-    keys = jax.random.split(jax.random.key(0), config.seeds)
-    _, metrics = jax.jit(jax.vmap(make_train(config)))(keys)
-    solved = np.asarray(metrics["solved"])  # [S, iterations]
-    for start in range(0, config.iterations, max(1, config.iterations // 10)):
-        part = solved[:, start : start + max(1, config.iterations // 10)].mean(1)
-        steps = start * config.num_envs * config.rollout_steps
-        print(f"from step {steps:>9,}: episodes that reach the goal, by seed: {np.round(part, 2)}")
+    init, train = (jax.jit(jax.vmap(one)) for one in make_train(config))
+    state = init(jax.random.split(jax.random.key(0), config.seeds))
+    for done in range(0, config.iterations, config.report_every):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(1), done), (config.seeds, config.report_every))
+        state, metrics = train(state, keys)  # [S, I]
+        steps = (done + config.report_every) * config.num_envs * config.rollout_steps
+        solved = ", ".join(f"{rate:.0%}" for rate in metrics["solved"].mean(1))
+        print(f"{steps:>9,} steps: episodes that reached the goal, by seed: {solved}", flush=True)
 
 
 if __name__ == "__main__":

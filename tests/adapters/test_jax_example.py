@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,23 +61,26 @@ def test_two_iterations_of_two_seeds(example, monkeypatch):
         return rollout
 
     monkeypatch.setattr(etd.Rollout, "of", listen)
-    config = example.Config(
-        seeds=2, iterations=2, num_envs=ENVS, rollout_steps=STEPS, epochs=1, minibatch=32, intrinsic=0.1
-    )
-    keys = jax.random.split(jax.random.key(0), 2)
-    state, metrics = jax.jit(jax.vmap(example.make_train(config)))(keys)
+    config = example.Config(num_envs=ENVS, rollout_steps=STEPS, epochs=1, minibatch=32, intrinsic=0.1)
+    init, train = example.make_train(config)
+    run = jax.jit(jax.vmap(lambda key: train(init(key), jax.random.split(key))))  # two iterations
+    state, metrics = run(jax.random.split(jax.random.key(0), 2))
     assert {name: value.shape for name, value in metrics.items()} == dict.fromkeys(metrics, (2, 2))
     assert all(np.isfinite(value).all() for value in metrics.values())
     assert not np.allclose(*(jax.tree.leaves(state.params)[0]))  # two seeds, two trainings
     assert len(seen) == 4
     env, params = gymnax.make(config.env)
-    move = jax.jit(lambda state, action: env.step_env(jax.random.key(0), state, action, params)[0])
+    key = jax.random.key(0)
+    start = env.reset_env(key, params)[1]
+
+    @jax.jit
+    @partial(jnp.vectorize, signature="(d),()->(d)")
+    def move(obs: jax.Array, action: jax.Array) -> jax.Array:
+        return env.step_env(key, start.replace(position=obs[0], velocity=obs[1]), action, params)[0]
+
     for rollout in seen:
         assert rollout.done.any()
-        for time, one in np.argwhere(np.asarray(rollout.done)):
-            place, speed = rollout.obs[time, one]
-            before = env.reset_env(jax.random.key(0), params)[1].replace(position=place, velocity=speed)
-            np.testing.assert_allclose(rollout.next_obs[time, one], move(before, rollout.action[time, one]), atol=1e-6)
+        np.testing.assert_allclose(rollout.next_obs, move(rollout.obs[:-1], rollout.action), atol=1e-6)
         after, going = rollout.obs[1:-1], ~np.asarray(rollout.done)[:-1]
         np.testing.assert_array_equal(after[going], rollout.next_obs[:-1][going])
         assert not np.allclose(after[~going], rollout.next_obs[:-1][~going])
