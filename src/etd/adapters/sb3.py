@@ -1,12 +1,14 @@
 """The bonus in Stable-Baselines3: PPO, A2C and the other on-policy algorithms, sb3-contrib's RecurrentPPO among them.
 
-model = PPO("MlpPolicy", envs)
-explorer = etd.Explorer("etd", model.observation_space, model.action_space, model.n_envs, max_steps=500)
-model.learn(100_000, callback=ExplorationCallback(explorer))
+    model = PPO("MlpPolicy", envs)
+    explorer = etd.Explorer("etd", model.observation_space, model.action_space, model.n_envs, max_steps=500)
+    model.learn(100_000, callback=ExplorationCallback(explorer))
 
-model.save("model"), explorer.save("explorer")
-model, explorer = PPO.load("model", envs), etd.Explorer.load("explorer")       # to resume
-model.learn(100_000, callback=ExplorationCallback(explorer), reset_num_timesteps=False)
+    model.save("model"), explorer.save("explorer")
+    model, explorer = PPO.load("model", envs), etd.Explorer.load("explorer")       # to resume
+    model.learn(100_000, callback=ExplorationCallback(explorer), reset_num_timesteps=False)
+
+No ``reset`` is needed: the callback sees whether the environments have been restarted.
 """
 
 from __future__ import annotations
