@@ -19,7 +19,6 @@ import gymnasium
 import minigrid  # noqa: F401  registers its environments
 import numpy as np
 import torch
-from etd.adapters.sb3 import ExplorationCallback
 from minigrid.wrappers import ImgObsWrapper
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO
@@ -28,6 +27,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 import etd
+from etd.adapters.sb3 import ExplorationCallback
 
 
 class GridExtractor(BaseFeaturesExtractor):

@@ -26,10 +26,9 @@ from etd.adapters.spaces import Interface, rows
 from etd.bonuses import ETD, Bonus, BonusState, LearnedBonus, Mixture
 from etd.core import files, plugins
 from etd.core.errors import UserError
-from etd.core.hashing import fingerprint
 from etd.core.keys import named
 from etd.core.moments import Moments
-from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
+from etd.core.types import Array, Key, Metrics, PyTree, Rollout
 from etd.lab.runs import checkpoint
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import assign, bonus_name, from_dict, to_dict, unavailable
@@ -42,6 +41,9 @@ from etd.training.reward import Mix
 FORMAT = 1
 LARGEST = 1_000_000
 """Bytes of a record, and steps without an update after which the user is reminded."""
+
+
+_rollout = jax.jit(Rollout.of)
 
 
 class _State(NamedTuple):
@@ -145,7 +147,7 @@ class Explorer:
         self._init, self._insight = compiled(lambda key: bonus.init(key, self.spec, self.num_envs)), Insight(alike)
         first = self._init(named(self._key, "bonus"))
         lengths = jnp.zeros(self.num_envs, jnp.int32)
-        self._state = _State(first, Moments.start(), jnp.zeros((), jnp.int32), lengths)
+        self._state = _State(first, self.mix.init(), jnp.zeros((), jnp.int32), lengths)
         self._pieces: list[_Piece] = []
         self._tally, self._moments = _Tally(), self._state.moments
         self._before: tuple[np.ndarray, np.ndarray] | None = None
@@ -185,7 +187,8 @@ class Explorer:
         over, lengths = self._ends(done, real)
         # A step that did not happen is an episode of its own, which stays where it is.
         seen = np.where(real.reshape(*real.shape, *[1] * (seen.ndim - 2)), seen, after)
-        rollout = _rollout(seen, moves, after, paid, end & real, over | ~real)
+        end = end & real
+        rollout = _rollout(seen, moves, after, paid, end, (over | ~real) & ~end)
         state, scored = self._score(self._state.bonus, rollout, self._score_key())
         raw = np.asarray(scored.bonus)
         if not np.isfinite(raw).all():
@@ -209,7 +212,7 @@ class Explorer:
         self.metrics |= _numbers({**_summary(raw[real]), **scored.metrics})
         if (steps := sum(piece.real.size for piece in self._pieces)) > LARGEST:
             self._say("many", f"{steps:,} steps wait for update(), in memory. Call it after every rollout.")
-        result = np.asarray(reward)
+        result = np.array(reward)  # a copy: JAX's own arrays cannot be written to
         return result if np.ndim(terminated) > 1 else result[0]
 
     def reset(self) -> None:
@@ -218,6 +221,13 @@ class Explorer:
         bonus = self._state.bonus._replace(memory=fresh)
         self._state = self._state._replace(bonus=bonus, lengths=jnp.zeros_like(self._state.lengths))
         self._before = None
+
+    def follows(self, obs: Any) -> bool:
+        """Whether observations [N, ...] can be what the last ``reward`` led to. If not, ``reset`` before the next."""
+        if self._before is None:
+            return False
+        seen, (led, goes_on) = self.interface.observations(obs, "obs", self.num_envs)[0], self._before
+        return bool((led == seen)[goes_on].all())
 
     def _refuse_gap(self, seen: np.ndarray, after: np.ndarray, done: np.ndarray, real: np.ndarray) -> None:
         """Refuse steps that do not follow from one another."""
@@ -277,10 +287,7 @@ class Explorer:
         if not self._pieces:
             raise UserError("There is nothing to learn from: call reward() before update().")
         pieces, state = self._pieces, self._state
-        steps = sum(len(piece.real) for piece in pieces)
-        for where, part in parts(self.bonus):
-            if isinstance(part, LearnedBonus):
-                check_minibatch(f"{where}minibatch", part.minibatch, self.num_envs, steps)
+        self.check_steps(sum(len(piece.real) for piece in pieces))
         rollout, trace = _joined([piece.rollout for piece in pieces]), _stacked([piece.trace for piece in pieces])
         improved, metrics = self._improve(state.bonus, rollout, trace, named(self._iteration_key(), "model"))
         self._state = state._replace(bonus=improved, moments=self._moments, updates=state.updates + 1)
@@ -289,6 +296,12 @@ class Explorer:
         learned = {f"model_{name}": value for name, value in metrics.items()}
         self.metrics |= _numbers({**_summary(seen), "bonus_scale": jnp.sqrt(self._moments.var), **learned})
         return dict(self.metrics)
+
+    def check_steps(self, steps: int) -> None:
+        """Raise a UserError if ``update`` cannot learn from that many steps of every environment."""
+        for where, part in parts(self.bonus):
+            if isinstance(part, LearnedBonus):
+                check_minibatch(f"{where}minibatch", part.minibatch, self.num_envs, steps)
 
     # Looking inside ----------------------------------------------------------------------------------------------
 
@@ -382,22 +395,6 @@ def _own(bonus: Bonus) -> Bonus:
     if isinstance(bonus, ETD) and bonus.ending == "next":
         raise UserError("ending='next' needs the first observation of the next episode, which an Explorer never sees.")
     return bonus
-
-
-def _rollout(
-    obs: np.ndarray, action: np.ndarray, after: np.ndarray, reward: np.ndarray, terminated: np.ndarray, done: np.ndarray
-) -> Rollout:
-    ends = jnp.asarray(terminated), jnp.asarray(done & ~terminated)
-    step = Transition(jnp.asarray(after), jnp.asarray(reward), *ends, _hashes(jnp.asarray(after)))
-    nothing = jnp.zeros((len(done) + 1, done.shape[1]))
-    seen = jnp.asarray(np.concatenate([obs, after[-1:]]))
-    return Rollout(seen, step, jnp.asarray(action), nothing[1:], nothing, nothing[..., None])
-
-
-@jax.jit
-def _hashes(obs: Array) -> Array:
-    """[T, N] of observations [T, N, ...]."""
-    return jax.vmap(jax.vmap(fingerprint))(obs)
 
 
 def _joined(pieces: list[Rollout]) -> Rollout:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 
-from etd.core.types import Array, PyTree
+if TYPE_CHECKING:  # types import this module
+    from etd.core.types import Array, PyTree
 
 
 def scramble(x: Array) -> Array:

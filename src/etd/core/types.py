@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+from etd.core import hashing
 
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
@@ -110,9 +113,8 @@ class Rollout(NamedTuple):
     """T steps of N environments under one policy, time-major.
 
     >>> import jax.numpy as jnp
-    >>> end = jnp.zeros((2, 3), bool)
-    >>> step = Transition(jnp.zeros((2, 3, 4)), jnp.zeros((2, 3)), terminated=end, truncated=end)
-    >>> rollout = Rollout(jnp.zeros((3, 3, 4)), step, *jnp.zeros((2, 2, 3)), jnp.zeros((3, 3)), jnp.zeros((3, 3, 8)))
+    >>> obs, zero = jnp.zeros((3, 3, 4)), jnp.zeros((2, 3))
+    >>> rollout = Rollout.of(obs[:-1], zero.astype(int), obs[1:], reward=zero, terminated=zero > 0, truncated=zero > 0)
     >>> rollout.next_obs.shape, rollout.done.shape  # [T, N, ...], [T, N]
     ((2, 3, 4), (2, 3))
     """
@@ -133,6 +135,19 @@ class Rollout(NamedTuple):
     """[T+1, N, F] the policy's embedding of obs; kept only for bonuses that need it."""
     logits: Array | None = None
     """[T, N, A] action logits; kept only for bonuses that need them."""
+
+    @classmethod
+    def of(
+        cls, obs: Array, action: Array, next_obs: Array, reward: Array, terminated: Array, truncated: Array
+    ) -> Rollout:
+        """What bonuses read of a training loop's steps, [T, N, ...] each; the rest is zero. ``next_obs`` is what the
+        action led to, also where the episode ends. A pure function: it can be jitted and vmapped.
+        """
+        visited = jax.vmap(jax.vmap(hashing.fingerprint))(next_obs)
+        step = Transition(next_obs, reward, terminated, truncated, visited)
+        nothing = jnp.zeros((len(obs) + 1, *reward.shape[1:]))
+        seen = jnp.concatenate([obs, next_obs[-1:]])
+        return cls(seen, step, action, nothing[1:], nothing, nothing[..., None])
 
     @property
     def done(self) -> Array:

@@ -57,7 +57,7 @@ def assemble(experiment: Experiment, spec: EnvSpec, envs: PyTree, key: Key) -> T
     learner = LearnerState(
         ppo.init(named(key, "policy"), spec),
         experiment.bonus.init(named(key, "bonus"), spec, num_envs),
-        Moments.start(),
+        experiment.mix.init(),
         Moments.start((num_envs,)),
         ledgers.start(num_envs, spec),
     )

@@ -14,7 +14,8 @@ class Mix:
     """r = extrinsic r_env + intrinsic b', where b' is the bonus standardised by its decayed moments.
 
     >>> import jax.numpy as jnp
-    >>> _, reward = Mix(intrinsic=0.0)(Moments.start(), reward=jnp.ones((2, 3)), bonus=jnp.zeros((2, 3)))
+    >>> mix = Mix(intrinsic=0.0)
+    >>> _, reward = mix(mix.init(), reward=jnp.ones((2, 3)), bonus=jnp.zeros((2, 3)))
     >>> reward.shape, float(reward.sum())
     ((2, 3), 6.0)
     """
@@ -24,6 +25,10 @@ class Mix:
     """the paper's beta"""
     momentum: float = limited(0.9, least=0, below=1)
     standardise: bool = True
+
+    def init(self) -> Moments:
+        """The moments before the first rollout."""
+        return Moments.start()
 
     def __call__(self, moments: Moments, reward: Array, bonus: Array) -> tuple[Moments, Array]:
         """([], [T, N], [T, N]) to the moments after this rollout and the mixed reward [T, N]."""
