@@ -209,7 +209,7 @@ def _columns(wall: Wall, offset: Array, angle: Array, ray: Array, side: int) -> 
         bricks=wall.along / BRICK_LENGTH,
         bed=joint(BED, wall.covered / COURSE),
         butt=joint(BUTT, wall.covered / BRICK_LENGTH),
-        contrast=1 / (1 + 2 * (wall.covered / COURSE) ** 2),
+        contrast=1 / (1 + (1.5 * wall.covered / COURSE) ** 4),
         box_top=jnp.where(seen, row(BOX, leave), 2.0 * side),
         box_edge=jnp.where(seen, row(BOX, near), 2.0 * side),
         box_foot=jnp.where(seen, row(0, near), 2.0 * side),
@@ -251,12 +251,13 @@ def _bricks(columns: Columns, slope: np.ndarray) -> list[Array]:
         return jnp.clip(joint.middle + joint.rise * jnp.abs(part - 0.5), 0, joint.most)
 
     beds, butts = mortar(columns.bed, course - number), mortar(columns.butt, bricks - brick)
+    butts = BUTT + (butts - BUTT) * columns.contrast
     joints = beds + butts - beds * butts
     luck = number * 0.754878 + brick * 0.569840
     luck = luck - jnp.floor(luck)
     luck = luck * (luck + 37.0) * 3.7
     redness = (2 * (luck - jnp.floor(luck)) - 1) * columns.contrast
-    stains = _wave(columns.bricks * 0.37 + course * 0.17) + _wave(columns.bricks * 0.53 - course * 0.13)
+    stains = _wave(columns.bricks * 0.41 + course * 0.05) + _wave(columns.bricks * 0.07 - course * 0.13)
     colours = []
     for mean, contrast, stain, line in zip(BRICK, BRICK_CONTRAST, STAIN, MORTAR, strict=True):
         stone = mean + contrast * redness
