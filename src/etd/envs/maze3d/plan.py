@@ -12,6 +12,8 @@ from etd.envs.maze3d.view import BOX, PITCH, ROOM, TILE
 
 SKY, WHITE, BLACK, RED, DARK_RED = (64, 209, 255), (219, 216, 211), (49, 49, 47), (255, 0, 0), (166, 0, 0)
 MARGIN, RADIUS = 1.0, 0.4
+AGENT = 4
+"""How many cells of ``spread`` the agent is wide in a film."""
 
 
 def draw(
@@ -43,3 +45,21 @@ def draw(
     back = -0.75 * RADIUS
     picture[(ahead > back) & (np.abs(right) < back / (back - RADIUS) * (RADIUS - ahead))] = DARK_RED
     return picture
+
+
+def spread(rooms: np.ndarray) -> np.ndarray:
+    """[H, 2 H] the values [n, n] of rooms on the cells of a film's picture, whose right half is the view: cells are as
+    large as tiles, and NaN outside rooms."""
+    size, room, pitch, margin = len(rooms), round(ROOM / TILE), round(PITCH / TILE), round(MARGIN / TILE)
+    side = size * pitch - (pitch - room) + 2 * margin
+    cells = np.full((side, 2 * side), np.nan)
+    for row, column in np.ndindex(size, size):
+        top, left = margin + row * pitch, margin + column * pitch
+        cells[top : top + room, left : left + room] = rooms[row, column]
+    return cells
+
+
+def cell(place: np.ndarray) -> tuple[int, int]:
+    """The row and column among those cells of an agent at ``place`` in twentieths of a metre."""
+    x, z = ((place / 20 + MARGIN) / TILE).astype(int)
+    return int(z), int(x)
