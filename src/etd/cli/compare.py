@@ -90,7 +90,7 @@ def reproduce(
 
     Args:
         figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
-            craftax, miniworld, dmc, metaworld or halfcheetah.
+            craftax, miniworld, maze3d, dmc, metaworld or halfcheetah.
         only: train and draw only these, as TASK/METHOD with * as a wildcard.
         seeds: how many agents to train together; 5 if omitted, as in the paper.
         steps: environment steps per seed.

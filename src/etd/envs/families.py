@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from etd.core.errors import UserError, unknown
-from etd.envs import craftax, maze, minigrid
+from etd.envs import craftax, maze, maze3d, minigrid
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,15 @@ FAMILIES = (
         title="MiniGrid-",
     ),
     Family("maze", "etd.envs.maze", maze.IDS, presets="minigrid", actions=("up", "down", "left", "right")),
+    Family(
+        "maze3d",
+        "etd.envs.maze3d",
+        maze3d.IDS,
+        presets="miniworld",
+        prefix=maze3d.PREFIX,
+        more="N-v0: MiniWorld's maze of N x N rooms, drawn on the device",
+        actions=_MOVES[:3],
+    ),
     Family(
         "craftax",
         "etd.envs.craftax",

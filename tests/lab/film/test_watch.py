@@ -13,7 +13,7 @@ from PIL import Image
 from etd.bonuses import BONUSES, ETD
 from etd.core.errors import UserError
 from etd.core.keys import named
-from etd.envs import maze, minigrid
+from etd.envs import maze, maze3d, minigrid
 from etd.lab.film import distance_map, watch
 from etd.lab.film import frames as pictures
 from etd.lab.runs import session
@@ -216,3 +216,23 @@ def test_mazes_are_looked_into_too(fill) -> None:
     seen = distance_map.look(env, bonus, learner, states)
     np.testing.assert_array_equal(np.isfinite(seen.maps[1]), env.index >= 0)
     assert [tuple(place) for place in seen.places] == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_first_person_mazes_have_a_distance_for_every_room(fill) -> None:
+    env, bonus = maze3d.Maze3D(2), ETD(features=8, latent=8, embedding=8)
+    learner = fill(lambda key: bonus.init(key, env.spec, 1)).learner
+    start, _ = jax.tree.map(np.asarray, jax.jit(env.reset)(jax.random.key(0)))
+    states = jax.tree.map(lambda leaf: leaf[None], start)
+    seen = distance_map.look(env, bonus, learner, states)
+    height, width = seen.maps[0].shape
+    assert width == 2 * height
+    rooms = [seen.maps[0][top : top + 12, left : left + 12] for top in (4, 17) for left in (4, 17)]
+    values = [float(room[0, 0]) for room in rooms]
+    for room, value in zip(rooms, values, strict=True):
+        assert (room == value).all()
+    assert np.isfinite(seen.maps[0]).sum() == 4 * 12**2
+    assert len({round(value, 6) for value in values}) > 1
+    # In the middle of its own room, where it sees what it sees: at distance zero.
+    row, column = seen.places[0]
+    assert seen.maps[0][row, column] == pytest.approx(0, abs=1e-4)
+    assert (row - 4) % 13 == (column - 4) % 13 == 6

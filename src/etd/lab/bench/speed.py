@@ -30,6 +30,8 @@ BATCHES = (1, 16, 128, 256, 1024, 4096, 16384, 65536)
 SCAN_STEPS = 1 << 20
 """About this many environment steps, over the whole batch, are compiled into one call. Ours also generates no more
 starts than this per call, so that no pool takes more than 1.7 GiB."""
+MEMORY = 2 << 30
+"""No more bytes of observations than this are kept in one of our calls; larger batches are left out."""
 ROLLOUT = 512
 """The most steps per environment in one of our calls, as in training."""
 
@@ -48,7 +50,8 @@ class Speed(NamedTuple):
 def ours(env: DeviceEnv, batch: int, seconds: float = 1.0, starts: bool = True) -> Speed:
     """Our steps per second at one batch size. ``starts`` includes the time to generate them."""
     # Whole shortest episodes: otherwise a short call would round up to more starts per step than a long one.
-    size = min(int(np.clip(SCAN_STEPS // batch, 32, ROLLOUT)) // env.spec.shortest, SCAN_STEPS // batch) or 1
+    steps = min(int(np.clip(SCAN_STEPS // batch, 32, ROLLOUT)), _most_steps(env) // batch)
+    size = min(steps // env.spec.shortest, SCAN_STEPS // batch) or 1
     length = size * env.spec.shortest
     key = jax.random.key(0)
 
@@ -69,6 +72,15 @@ def ours(env: DeviceEnv, batch: int, seconds: float = 1.0, starts: bool = True) 
     program, compile_s = _compiled(walk, envs, pool, jax.random.key(1))
     rate = _rate(lambda: program(envs, pool, jax.random.key(1)), length * batch, seconds)
     return Speed("etd" if starts else "etd, starts excluded", batch, rate, compile_s)
+
+
+def fits(env: DeviceEnv, batch: int) -> bool:
+    """Whether the observations of a batch's shortest episodes may be kept."""
+    return batch * env.spec.shortest <= _most_steps(env)
+
+
+def _most_steps(env: DeviceEnv) -> int:
+    return MEMORY // (env.spec.obs_size * np.dtype(env.spec.obs_dtype).itemsize)
 
 
 def of_farama(name: str, seconds: float = 2.0) -> Speed:

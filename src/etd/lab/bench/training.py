@@ -170,7 +170,7 @@ def environment(name: str, picture: Path) -> dict[str, Any]:
             console.print(f"{speed.what:20} batch {speed.batch:6,}  {speed.steps_per_s:14,.0f} steps/s")
 
     env = Task.of(name).make()
-    for batch in speeds.BATCHES:
+    for batch in (batch for batch in speeds.BATCHES if speeds.fits(env, batch)):
         note(speeds.ours(env, batch))
         note(speeds.ours(env, batch, starts=False))
     if isinstance(env, MiniGrid):

@@ -2,13 +2,13 @@
 
 The agent is placed on every free cell of its level, with all else unchanged (its direction, what it carries, the
 doors), and what it would observe there is embedded. Observations are all the model sees, so cells that look alike are
-at distance zero.
+at distance zero. In a first-person maze it is placed in the centre of every room, and the whole room has its distance.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,16 @@ from etd.core.errors import UserError
 from etd.core.types import Array, PyTree
 from etd.envs.base import DeviceEnv
 from etd.envs.maze import Maze
+from etd.envs.maze3d import Maze3D, plan
+from etd.envs.maze3d.env import centre
 from etd.envs.minigrid.env import MiniGrid
 from etd.envs.minigrid.world import DOOR, EMPTY, FLOOR, GOAL_KIND, OPEN, WALL_KIND, kind_of, state_of
 from etd.envs.noise import Noisy
 from etd.lab.runs.config import bonus_name
 from etd.nets.model import Learner
+
+Places: TypeAlias = MiniGrid | Maze | Maze3D
+"""Environments whose agent can be placed anywhere."""
 
 
 class Inside(NamedTuple):
@@ -36,6 +41,8 @@ class Inside(NamedTuple):
     """[T+1, 2] the agent's row and column"""
     nearest: np.ndarray
     """[T+1] the earlier step k whose state is nearest, argmin_k d(s_k, s_t); -1 at the start"""
+    wide: int = 1
+    """how many cells the agent is wide"""
 
 
 def look(env: DeviceEnv, bonus: Any, learner: Learner, states: PyTree) -> Inside:
@@ -46,40 +53,47 @@ def look(env: DeviceEnv, bonus: Any, learner: Learner, states: PyTree) -> Inside
     for step in range(steps):
         state = jax.tree.map(lambda leaf, step=step: leaf[step], states)
         distance, present = _map(env, bonus, learner, state)
-        free, place = _reachable(env, state)
-        maps.append(np.where(free, np.asarray(distance).reshape(free.shape), np.nan))
+        if isinstance(env, Maze3D):
+            maps.append(plan.spread(np.asarray(distance).reshape(env.size, env.size)))
+            place = plan.cell(np.asarray(state.place))
+        else:
+            free, place = _reachable(env, state)
+            maps.append(np.where(free, np.asarray(distance).reshape(free.shape), np.nan))
         places.append(place)
         own.append(present)
     between = np.asarray(bonus.distance(jnp.stack(own), jnp.stack(own)))
     nearest = [-1] + [int(between[:t, t].argmin()) for t in range(1, steps)]
-    return Inside(np.stack(maps), np.array(places), np.array(nearest))
+    return Inside(np.stack(maps), np.array(places), np.array(nearest), plan.AGENT if isinstance(env, Maze3D) else 1)
 
 
-def check(env: DeviceEnv, bonus: Any) -> MiniGrid | Maze:
+def check(env: DeviceEnv, bonus: Any) -> Places:
     """The environment without its noise; a UserError if it has no cells or the bonus no distance."""
     if not isinstance(bonus, ETD):
         name = bonus_name(bonus)
         raise UserError(f"This run's bonus is {name}, which learns no distance. Only runs with the bonus etd do.")
     env = env.env if isinstance(env, Noisy) else env
-    if not isinstance(env, MiniGrid | Maze):
+    if not isinstance(env, Places):
         raise UserError(f"{env.spec.name} has no cells to place the agent on. MiniGrid levels and mazes do.")
     return env
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _map(env: MiniGrid | Maze, bonus: ETD, learner: Learner, state: PyTree) -> tuple[Array, Array]:
-    """Distances [H * W] from the state to the same state with the agent on every cell, and its own embedding [D]."""
+def _map(env: Places, bonus: ETD, learner: Learner, state: PyTree) -> tuple[Array, Array]:
+    """Distances [H * W] from the state to the same state with the agent in every place, and its own embedding [D]."""
     net = learner.net()
     here, there = _views(env, state)
     embedded = net.encode(net.trunk(jnp.concatenate([here[None], there])))
     return bonus.distance(embedded[:1], embedded[1:])[0], embedded[0]
 
 
-def _views(env: MiniGrid | Maze, state: PyTree) -> tuple[Array, Array]:
-    """The agent's observation, and what it would be on every cell, row by row: [...], [H * W, ...]."""
+def _views(env: Places, state: PyTree) -> tuple[Array, Array]:
+    """The agent's observation, and what it would be on every cell or in every room, by rows: [...], [H * W, ...]."""
     if isinstance(env, Maze):
         see = partial(env.observe, key=jax.random.key(0))  # the same wall colours for every cell
         return see(state.cell), jax.vmap(see)(jnp.asarray(env.index).reshape(-1))
+    if isinstance(env, Maze3D):
+        rooms = jnp.eye(env.size**2, dtype=bool).reshape(-1, env.size, env.size)
+        return env.observe(state), jax.vmap(lambda room: env.observe(state._replace(place=centre(room))))(rooms)
     rows, columns = (axis.reshape(-1) for axis in jnp.mgrid[: env.level.height, : env.level.width])
     return env.observe(state), jax.vmap(lambda y, x: env.observe(state._replace(x=x, y=y)))(rows, columns)
 

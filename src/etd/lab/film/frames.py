@@ -86,8 +86,8 @@ def _heat(level: Picture, inside: Inside, step: int) -> Picture:
     if inside.nearest[step] >= 0:
         past = middle(inside.places[inside.nearest[step]])
         draw.line([past, agent], _INK, 2 * _SHARP)
-        draw.circle(past, 0.16 * tall, None, _INK, 2 * _SHARP)
-    draw.circle(agent, 0.28 * tall, "#dc2828", _INK, 2 * _SHARP)
+        draw.circle(past, 0.16 * tall * inside.wide, None, _INK, 2 * _SHARP)
+    draw.circle(agent, 0.28 * tall * inside.wide, "#dc2828", _INK, 2 * _SHARP)
     return picture.reduce(_SHARP)
 
 

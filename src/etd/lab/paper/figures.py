@@ -30,6 +30,7 @@ TASKS: dict[str, tuple[str, int]] = {
     "Crafter without life": ("Crafter-NoLife-v0", 1_000_000),
     "Craftax-Classic": ("Craftax-Classic-Pixels-v1", 1_000_000),
     **{f"MazeS{size}": (f"MiniWorld-MazeS{size}-v0", 1_000_000) for size in (3, 4, 5)},
+    **{f"Maze3D-S{size}": (f"Maze3D-S{size}-v0", 1_000_000) for size in (3, 4, 5)},
     "Acrobot-swingup": ("dmc:acrobot-swingup_sparse", 1_000_000),
     "Hopper-hop": ("dmc:hopper-hop", 1_000_000),
     "Cartpole-swingup": ("dmc:cartpole-swingup_sparse", 1_000_000),
@@ -38,7 +39,7 @@ TASKS: dict[str, tuple[str, int]] = {
     "Button-press": ("metaworld:button-press", 1_000_000),
     "HalfCheetahVelSparse": ("HalfCheetahVelSparse-v0", 1_000_000),
 }
-"""Environment and steps by task. 2Q starts in the centre room, as in the package the paper used. Of the last thirteen,
+"""Environment and steps by task. 2Q starts in the centre room, as in the package the paper used. Of the last sixteen,
 the paper gives the steps of Crafter only."""
 
 EIGHT = tuple(TASKS)[1:9]
@@ -132,6 +133,10 @@ FIGURES: dict[str, tuple[str, Callable[[], list[Entry]]]] = {
     "miniworld": (
         "MiniWorld mazes of three sizes",
         lambda: _table(("MazeS3", "MazeS4", "MazeS5"), ("etd", "deir", "noveld", "none")),
+    ),
+    "maze3d": (
+        "The same mazes on the device",
+        lambda: _table(("Maze3D-S3", "Maze3D-S4", "Maze3D-S5"), ("etd", "deir", "noveld", "none")),
     ),
     "dmc": (
         "DeepMind Control tasks with sparse rewards",
