@@ -27,7 +27,7 @@ from etd.training.reward import Mix
 STEPS, ENVS, LONGEST = 16, 4, 100
 SPACES = (spaces.Box(0, 255, (7, 7, 3), np.uint8), spaces.Discrete(7))
 SMALL = {"features": 8, "latent": 8, "minibatch": 32, "epochs": 1}
-FEW = {"count", "deir", "etd"}
+FEW = {"count", "etd"}
 TAUGHT = [
     pytest.param(name, marks=() if name in FEW else pytest.mark.slow)
     for name in sorted(set(BONUSES) - {"agac", "none", "mixture"})
@@ -228,8 +228,13 @@ def test_of_a_dict_the_image_is_used(rollouts):
             "vector",
         ),
         (spaces.Box(-1, 1, (2, 3)), spaces.Discrete(3, start=2), "vector"),
-        (spaces.Box(0, 255, (64, 64, 1), np.uint8), spaces.Box(-np.inf, np.inf, (1,)), "pixels"),
-        (spaces.Box(0.0, 1.0, (4, 64, 64)), spaces.Discrete(2), "pixels"),
+        pytest.param(
+            spaces.Box(0, 255, (64, 64, 1), np.uint8),
+            spaces.Box(-np.inf, np.inf, (1,)),
+            "pixels",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(spaces.Box(0.0, 1.0, (4, 64, 64)), spaces.Discrete(2), "pixels", marks=pytest.mark.slow),
     ],
 )
 def test_spaces_of_all_kinds_give_a_bonus(seen, acts, kind):

@@ -49,6 +49,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gymnax, "make", impatient)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_two_iterations_of_two_seeds(example, monkeypatch):
     """And what bonuses are given is what the environments did."""

@@ -167,7 +167,7 @@ def test_memory_of_the_cue(agents):
     np.testing.assert_allclose(value(second)[[0, 2]], 1.0, atol=0.07)
 
 
-@pytest.mark.parametrize("cell", [LSTM(), NoCell()], ids=["lstm", "none"])
+@pytest.mark.parametrize("cell", [pytest.param(LSTM(), marks=pytest.mark.slow), NoCell()], ids=["lstm", "none"])
 def test_memory_takes_a_cell(quick, lively, cell):
     """The LSTM learns what the GRU does; without a cell every second step looks alike."""
     experiment = replace(EXPERIMENT, ppo=replace(PROBE_PPO, cell=cell))

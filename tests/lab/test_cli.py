@@ -133,6 +133,7 @@ def wait_for_rows(path, count):
     raise AssertionError("the run never began")
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes(tmp_path, capsys):
     """Killed before its first checkpoint, it starts over; rows of the lost iterations are written anew."""
     path = tmp_path / "run"

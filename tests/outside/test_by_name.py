@@ -92,6 +92,7 @@ def test_a_module_of_the_working_directory_is_found(tmp_path: Path) -> None:
     etd("resume", "one", "--steps", "128", "--import", "written", folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_what_a_script_defines_can_be_resumed_by_that_script_alone(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "from dataclasses import dataclass\n"

@@ -110,6 +110,7 @@ def test_stopped_by_a_signal_it_ends_with_that_status(tmp_path, capsys):
     assert f"Left: {ENVS[0]}/none, {ENVS[0]}/count." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_one_that_fails_is_told_at_the_end_and_on_the_page(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(BONUSES, "broken", Broken)
     with pytest.raises(SystemExit) as stop:

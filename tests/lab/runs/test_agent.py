@@ -247,6 +247,7 @@ def agrees(recorded: dict[str, float], found: float, episodes: int) -> bool:
     return abs(recorded["success"] - found) <= 4 * math.sqrt(whole * (1 - whole) * (1 / last + 1 / episodes))
 
 
+@pytest.mark.slow
 def test_it_is_evaluated_and_filmed_like_the_run(trained: Path, exported: Path, capsys, tmp_path: Path) -> None:
     of_run, of_agent = (evaluation.evaluate(path, EPISODES) for path in (trained, exported))
     assert of_agent["seeds"] == of_run["seeds"][1:]
