@@ -13,7 +13,7 @@ import pytest
 from etd.core.errors import UserError
 from etd.envs import Task, ids
 from etd.envs.maze3d import IDS, Maze3D, env, layout, make, view
-from etd.envs.maze3d.env import FORWARD, LEFT, RIGHT, MazeState
+from etd.envs.maze3d.env import FORWARD, LEFT, RIGHT, Maze3DState
 from etd.training import presets
 
 MAZE = Maze3D(3)
@@ -42,7 +42,7 @@ def look(quick):
     """Views [N, 64, 64, 3] and depths [N, 64]; always compiled for the same number of states."""
     compiled = quick(jax.vmap(lambda state: (MAZE.observe(state), _depth(state))))
 
-    def look(states: MazeState):
+    def look(states: Maze3DState):
         count = len(states.time)
         padded = jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], POSES - count, 0)]), states)
         return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], compiled(padded))
@@ -50,11 +50,11 @@ def look(quick):
     return look
 
 
-def one(states: MazeState, index: int) -> MazeState:
+def one(states: Maze3DState, index: int) -> Maze3DState:
     return jax.tree.map(lambda leaf: leaf[index], states)
 
 
-def solids(state: MazeState) -> np.ndarray:
+def solids(state: Maze3DState) -> np.ndarray:
     """[K, 4] every block of wall: its lower and upper x and z in twentieths of a metre."""
     size = len(state.layout.east)
     blocks = [(65 * i - 5, 65 * i, 65 * j - 5, 65 * j) for i in range(size + 1) for j in range(size + 1)]  # pillars
@@ -67,7 +67,7 @@ def solids(state: MazeState) -> np.ndarray:
     return np.array(blocks)
 
 
-def clearance(state: MazeState, places: np.ndarray) -> np.ndarray:
+def clearance(state: Maze3DState, places: np.ndarray) -> np.ndarray:
     """[P] how far [P, 2] places are from the nearest wall."""
     low_x, high_x, low_z, high_z = solids(state).T
     x, z = places[:, :1], places[:, 1:]
@@ -76,7 +76,7 @@ def clearance(state: MazeState, places: np.ndarray) -> np.ndarray:
     ).min(1)
 
 
-def plan(state: MazeState) -> list[int]:
+def plan(state: Maze3DState) -> list[int]:
     """A quickest way to the box, found by trying every action everywhere."""
     start = (int(state.place[0]), int(state.place[1]), int(state.facing))
     queue, before = deque([start]), {start: None}
@@ -193,7 +193,7 @@ def test_turns_are_undone_and_states_told_apart(starts, step):
 # The view --------------------------------------------------------------------------------------------------------
 
 
-def _depth(state: MazeState):
+def _depth(state: Maze3DState):
     forward = jnp.stack(env.ahead(state.facing)).astype(jnp.float32)
     slope = (jnp.arange(64) + 0.5) / 32 * view.SLOPE - view.SLOPE
     ray = forward[:, None] + slope * jnp.stack([-forward[1], forward[0]])[:, None]

@@ -21,7 +21,7 @@ from PIL import Image
 
 from etd.envs import families, host
 from etd.envs.maze3d import Maze3D, env, layout, view
-from etd.envs.maze3d.env import FORWARD, LEFT, RIGHT, MazeState
+from etd.envs.maze3d.env import FORWARD, LEFT, RIGHT, Maze3DState
 from etd.envs.maze3d.layout import Carved, Layout
 
 if families.find("MiniWorld-MazeS3-v0").missing():
@@ -46,7 +46,7 @@ def blind(mazes, monkeypatch):
     return mazes
 
 
-def translate(maze) -> MazeState:
+def translate(maze) -> Maze3DState:
     """MiniWorld's state in our terms; an AssertionError if it is not one of ours."""
     size = maze.num_rows
     number = {room: index for index, room in enumerate(maze.rooms[: size * size])}
@@ -64,7 +64,7 @@ def translate(maze) -> MazeState:
 
     turns = maze.agent.dir / (math.pi / 2)
     assert turns == pytest.approx(round(turns), abs=1e-4)
-    return MazeState(
+    return Maze3DState(
         Layout(east, south),
         twentieths(maze.agent.pos),
         np.int32(round(turns) % 4),
@@ -166,7 +166,7 @@ def test_motion_rewards_and_ends(blind, policy) -> None:
         )
 
 
-def _outcome(maze: Maze3D, state: MazeState, action):
+def _outcome(maze: Maze3D, state: Maze3DState, action):
     state, step = maze.step(state, action)
     return state, step._replace(next_obs=jnp.zeros(()))  # the view is not computed
 
@@ -275,7 +275,7 @@ def test_pictures(mazes) -> None:
     assert np.mean(differences) < 8
 
 
-def _depths(state: MazeState):
+def _depths(state: Maze3DState):
     """[64, 64] how far away each pixel's centre is, and whether it shows the box, from what the columns hold."""
     slope = (np.arange(64) + 0.5) / 32 * view.SLOPE - view.SLOPE
     forward = jnp.stack(env.ahead(state.facing)).astype(jnp.float32)

@@ -36,7 +36,7 @@ PREFIX = "Maze3D-S"
 IDS = tuple(f"{PREFIX}{size}-v0" for size in (3, 4, 5, 8))
 
 
-class MazeState(NamedTuple):
+class Maze3DState(NamedTuple):
     """One episode's state."""
 
     layout: Layout
@@ -83,15 +83,15 @@ class Maze3D:
         between = 2 * (self.size - 1) - 1
         return math.ceil((ROOM / 2 + WALL / 2 + between * (WALL + 7 + 7 + STEP)) / STEP)
 
-    def reset(self, key: Key) -> tuple[MazeState, Array]:
+    def reset(self, key: Key) -> tuple[Maze3DState, Array]:
         carved = carve(named(key, "maze"), self.size)
         agent, box = ends(carved)
         angle = jax.random.uniform(named(key, "box"), (), jnp.float32, -math.pi, math.pi)
         zero = jnp.int32(0)
-        state = MazeState(carved.layout, centre(agent), zero, centre(box), angle, zero)
+        state = Maze3DState(carved.layout, centre(agent), zero, centre(box), angle, zero)
         return state, self.observe(state)
 
-    def step(self, state: MazeState, action: Array, key: Key | None = None) -> tuple[MazeState, Transition]:
+    def step(self, state: Maze3DState, action: Array, key: Key | None = None) -> tuple[Maze3DState, Transition]:
         """Deterministic; ``key`` exists only for the protocol. The box stops nobody: it is reached before."""
         moved = state.place + STEP * (action == FORWARD) * jnp.stack(ahead(state.facing))
         state = state._replace(
@@ -110,11 +110,11 @@ class Maze3D:
         )
         return state, transition
 
-    def observe(self, state: MazeState) -> Array:
+    def observe(self, state: Maze3DState) -> Array:
         """[64, 64, 3] uint8"""
         return _look(state, SIDE)
 
-    def render(self, state: MazeState) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def render(self, state: Maze3DState) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """[384, 768, 3] the maze from above and the agent's view, side by side."""
         layout, place, facing, box, angle, _ = jax.tree.map(np.asarray, state)
         return np.hstack([plan.draw(layout, place, facing, box, angle, PICTURE), np.asarray(_picture(state))])
@@ -157,7 +157,7 @@ def collides(layout: Layout, place: Array) -> Array:
     return near_wall.any() | ((to_pillar**2).sum() <= RADIUS**2)
 
 
-def _look(state: MazeState, side: int) -> Array:
+def _look(state: Maze3DState, side: int) -> Array:
     forward = jnp.stack(ahead(state.facing)).astype(jnp.float32)
     return view.draw(state.layout, state.place / 20, forward, state.box / 20, state.angle, side)
 
