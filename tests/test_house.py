@@ -76,7 +76,7 @@ def test_bonuses_come_without_the_lab() -> None:
 
 # Public names ----------------------------------------------------------------------------------------------------
 
-MARKS = {"compare": pytest.mark.slow, "distance": pytest.mark.slow}
+MARKS = {"Agent": pytest.mark.slow, "compare": pytest.mark.slow, "distance": pytest.mark.slow}
 TABLES = {"BONUSES", "PRESETS"}
 """Dictionaries, which have no docstring."""
 NEEDED = {

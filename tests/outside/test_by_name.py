@@ -27,6 +27,7 @@ def rows(run: Path) -> list[dict[str, str]]:
         return [{name: value for name, value in row.items() if name != "wall"} for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_train_kill_resume_evaluate_watch_report_check_compare(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     etd("train", *PARTS, "--out", "whole", folder=tmp_path)

@@ -40,6 +40,7 @@ def test_a_device_environment_is_trained_and_resumed(tmp_path: Path) -> None:
             np.testing.assert_array_equal(resumed.metrics()[name], column)
 
 
+@pytest.mark.slow
 def test_a_task_that_makes_its_own_environment_is_trained(tmp_path: Path) -> None:
     """It ended in "There is no environment"."""
     maze = outside("point_maze:PointMaze")
@@ -128,6 +129,7 @@ def test_what_has_no_name_trains_and_only_this_process_resumes(tmp_path: Path, c
     assert len(package.resume(tmp_path / "run", steps=64, quiet=True).metrics()["step"]) == 2
 
 
+@pytest.mark.slow
 def test_a_changed_network_is_not_called_damage(tmp_path: Path) -> None:
     """A sound checkpoint was called damaged, with the advice to overwrite it."""
     plain = outside("etd_example.parts:Plain")

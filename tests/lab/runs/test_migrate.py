@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from etd.bonuses import DEIR, Count
 from etd.lab.runs import session
@@ -19,6 +20,7 @@ OLD = Path(__file__).with_name("data") / "etd-0.1"
 checkpoint after two iterations (compressed since), metrics of four."""
 
 
+@pytest.mark.slow
 def test_a_run_of_etd_0_1_goes_on_as_it_did_then(tmp_path: Path) -> None:
     """To all digits on the machine that it was written on; other processors round otherwise."""
     run = Run.open(shutil.copytree(OLD, tmp_path / "run"))
