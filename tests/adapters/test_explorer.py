@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tests.conftest import quick_compilation
 
 import etd
 from etd.adapters.explorer import Explorer
@@ -33,12 +31,6 @@ TAUGHT = [
     for name in sorted(set(BONUSES) - {"agac", "none", "mixture"})
 ]
 """All are tested, most of them in the slow tier: each is compiled several times."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly() -> Iterator[None]:
-    with quick_compilation():
-        yield
 
 
 def small(name: str) -> dict:

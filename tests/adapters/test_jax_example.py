@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import importlib
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,27 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.conftest import quick_compilation
 
 import etd
 
 LIMIT, ENVS, STEPS = 6, 4, 16
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly() -> Iterator[None]:
-    with quick_compilation():
-        yield
-
-
 @pytest.fixture(scope="module")
-def example() -> Iterator[ModuleType]:
-    folder = str(Path(__file__).parents[2] / "examples")
-    sys.path.insert(0, folder)
-    import jax_etd
-
-    yield jax_etd
-    sys.path.remove(folder)
+def example(examples: Path) -> ModuleType:
+    return importlib.import_module("jax_etd")
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +12,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tests.conftest import quick_compilation
 
 import etd
 
@@ -40,23 +39,12 @@ class Corridor(gymnasium.Env):
         return np.array([self.place, self.time], np.float32)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly() -> Iterator[None]:
-    with quick_compilation():
-        yield
-
-
 @pytest.fixture(scope="module")
-def example() -> Iterator[ModuleType]:
+def example(examples: Path) -> Iterator[ModuleType]:
     pytest.importorskip("torch")
-    folder = str(Path(__file__).parents[2] / "examples")
-    sys.path.insert(0, folder)
     gymnasium.register(NAME, Corridor)
-    import ppo_etd
-
-    yield ppo_etd
+    yield importlib.import_module("ppo_etd")
     gymnasium.registry.pop(NAME)
-    sys.path.remove(folder)
 
 
 @pytest.fixture

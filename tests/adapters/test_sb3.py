@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tests.conftest import quick_compilation
 
 import etd
 
@@ -38,12 +37,6 @@ pytestmark = pytest.mark.suites
 
 STEPS, ENVS, LIMIT, GOAL = 32, 2, 7, 2.0
 MIX = etd.Mix(extrinsic=0.5, intrinsic=0.3)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly() -> Iterator[None]:
-    with quick_compilation():
-        yield
 
 
 class Walk(gymnasium.Env):
@@ -376,9 +369,9 @@ def test_what_cannot_be_is_refused():
         ExplorationCallback(explorer, save_freq=100)
 
 
-def test_the_example_trains(tmp_path: Path) -> None:
+def test_the_example_trains(tmp_path: Path, examples: Path) -> None:
     """Two rollouts of it, with the bonus."""
-    example = Path(__file__).parents[2] / "examples" / "sb3_etd.py"
+    example = examples / "sb3_etd.py"
     words = ["--env", "MiniGrid-Empty-5x5-v0", "--steps", "2048", "--rollout", "64", "--epochs", "1"]
     out = tmp_path / "sb3.csv"
     subprocess.run([sys.executable, str(example), *words, "--out", str(out)], check=True)
