@@ -1,7 +1,7 @@
 """``python -m tests.long_run --out FILE.csv``: watch a long training for what grows: memory, handles, step time.
 
 Every iteration adds a row to FILE.csv. At the end, and by ``--draw FILE.csv`` anywhere else, a line is fitted to the
-second half of each column; what it grows by must be next to nothing. ``--draw`` also writes FILE.png.
+last third of each column; what it grows by must be next to nothing. ``--draw`` also writes FILE.png.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 
 class Watched(NamedTuple):
-    """A column, and how much it may grow over the second half of the run."""
+    """A column, and how much it may grow over the last third of the run."""
 
     title: str
     share: float = 0.0
@@ -99,14 +99,15 @@ def read(file: Path) -> dict[str, np.ndarray]:
 
 
 def growth(table: dict[str, np.ndarray], name: str) -> float:
-    """How much the line fitted to the second half of a column grows over that half.
+    """How much the line fitted to the last third of a column grows over it. Before, pools of threads fill up: the first
+    checkpoints each start some.
 
     Of each tenth, time counts by its first decile, as other processes and checkpoints only add to it; the rest by its
     median.
     """
-    half = len(table[name]) // 2
+    begin = 2 * len(table[name]) // 3
     share = 10 if name == "step_time" else 50
-    values = [np.percentile(tenth, share) for tenth in np.array_split(table[name][half:], min(10, half))]
+    values = [np.percentile(tenth, share) for tenth in np.array_split(table[name][begin:], min(10, begin))]
     return float(np.polyfit(np.linspace(0, 1, len(values)), values, 1)[0])
 
 
@@ -115,10 +116,10 @@ def judge(table: dict[str, np.ndarray]) -> bool:
     flat = True
     print(f"{len(table['step']):,} iterations, {table['step'][-1]:,.0f} steps, {table['seconds'][-1]:,.0f} s")
     for name, watched in COLUMNS.items():
-        mean, grown = float(table[name][len(table[name]) // 2 :].mean()), growth(table, name)
+        mean, grown = float(table[name][2 * len(table[name]) // 3 :].mean()), growth(table, name)
         good = grown <= max(watched.most, watched.share * mean)
         flat &= good
-        print(f"{watched.title:36} {mean:12,.1f}   {grown:+10.3f} over the second half   {'flat' if good else 'GROWS'}")
+        print(f"{watched.title:36} {mean:12,.1f}   {grown:+10.3f} over the last third   {'flat' if good else 'GROWS'}")
     print("flat" if flat else "NOT FLAT")
     return flat
 

@@ -31,7 +31,7 @@ def test_what_settles_is_flat(rng: np.random.Generator, capsys: pytest.CaptureFi
     assert "GROWS" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "by"), [("rss", 30.0), ("handles", 2.0), ("arrays", 2.0), ("step_time", 2.0)])
+@pytest.mark.parametrize(("name", "by"), [("rss", 60.0), ("handles", 2.0), ("arrays", 2.0), ("step_time", 2.0)])
 def test_what_grows_is_told(rng: np.random.Generator, name: str, by: float, capsys: pytest.CaptureFixture[str]) -> None:
     grown = table(rng)
     grown[name] = grown[name] + np.linspace(0, by, len(grown[name]))
