@@ -80,3 +80,7 @@ def test_clipped_adam_by_hand(quick, rng):
     np.testing.assert_allclose(learner.params["b"], b, rtol=1e-5)
     np.testing.assert_allclose(metrics["loss"], np.mean(losses), rtol=1e-5)
     np.testing.assert_allclose(metrics["grad_norm"], np.mean(norms), rtol=1e-5)  # before clipping
+    kept = learner.opt[1][0]
+    for name, mean, square in zip(("w", "b"), *moments, strict=True):
+        np.testing.assert_allclose(kept.mu[name], mean, rtol=1e-5)
+        np.testing.assert_allclose(kept.nu[name], square, rtol=1e-5)

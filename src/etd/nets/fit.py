@@ -7,12 +7,17 @@ import jax.numpy as jnp
 import optax
 
 from etd.core.types import Array, Key, Metrics, PyTree
-from etd.nets.model import Learner, Loss, descend
+from etd.nets.model import Learner, Loss, descend, flatten
 
 
-def adam(learning_rate: float, max_grad_norm: float) -> optax.GradientTransformation:
+class Uniform(optax.GradientTransformation):
+    """An optimiser that treats all parameters alike, so ``fit`` may give it one vector of them: a few kernels per
+    update instead of several per parameter."""
+
+
+def adam(learning_rate: float, max_grad_norm: float) -> Uniform:
     """Adam with the paper's epsilon, after clipping the global gradient norm."""
-    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5))
+    return Uniform(*optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=1e-5)))
 
 
 def fit(
@@ -30,13 +35,16 @@ def fit(
     """
     count = jax.tree.leaves(examples)[0].shape[0]
     batches = count // minibatch
+    split, restore = None, lambda learner: learner
+    if isinstance(optimiser, Uniform):
+        learner, split, restore = flatten(learner)
 
     def update(learner: Learner, order_and_key: tuple[Array, Key]) -> tuple[Learner, Metrics]:
         order, key = order_and_key
-        return descend(learner, optimiser, loss, jax.tree.map(lambda leaf: leaf[order], examples), key)
+        return descend(learner, optimiser, loss, jax.tree.map(lambda leaf: leaf[order], examples), key, split)
 
     order_key, loss_key = jax.random.split(key)
     orders = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(order_key, epochs))
     orders = orders.reshape(epochs * batches, minibatch)
     learner, metrics = jax.lax.scan(update, learner, (orders, jax.random.split(loss_key, epochs * batches)))
-    return learner, jax.tree.map(jnp.mean, metrics)
+    return restore(learner), jax.tree.map(jnp.mean, metrics)

@@ -11,8 +11,9 @@ import jax
 import numpy as np
 import optax
 from flax import nnx
+from jax.flatten_util import ravel_pytree
 
-from etd.core.types import Key, PyTree
+from etd.core.types import Array, Key, PyTree
 from etd.nets.blocks import Drawn
 
 
@@ -55,10 +56,36 @@ def create(build: Callable[[], nnx.Module], optimiser: optax.GradientTransformat
     return Learner(graph, params, stats, optimiser.init(params))
 
 
+Split = Callable[[Array], PyTree]
+"""A vector of all parameters to the parameters."""
+
+
+def flatten(learner: Learner) -> tuple[Learner, Split, Callable[[Learner], Learner]]:
+    """The learner with its parameters, and whatever the optimiser keeps of each, in one vector; how to split that; and
+    the way back."""
+    vector, split = ravel_pytree(learner.params)
+    structure: Any = jax.tree.structure(learner.params)
+
+    def alike(node: PyTree) -> bool:
+        return bool(structure == jax.tree.structure(node))
+
+    def restore(flat: Learner) -> Learner:
+        opt = jax.tree.map(lambda old, new: split(new) if alike(old) else new, learner.opt, flat.opt, is_leaf=alike)
+        return replace(flat, params=split(flat.params), opt=opt)
+
+    opt = jax.tree.map(lambda node: ravel_pytree(node)[0] if alike(node) else node, learner.opt, is_leaf=alike)
+    return replace(learner, params=vector, opt=opt), split, restore
+
+
 def descend(
-    learner: Learner, optimiser: optax.GradientTransformation, loss: Loss, batch: PyTree, key: Key
+    learner: Learner,
+    optimiser: optax.GradientTransformation,
+    loss: Loss,
+    batch: PyTree,
+    key: Key,
+    split: Split | None = None,
 ) -> tuple[Learner, dict[str, jax.Array]]:
-    """One optimiser step on one minibatch."""
+    """One optimiser step on one minibatch; ``split`` if the learner is flat."""
 
     def objective(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
         net = _merge(learner.graph, params, learner.stats, training=True)
@@ -66,7 +93,9 @@ def descend(
         stats = nnx.to_pure_dict(nnx.state(net, nnx.BatchStat))
         return value, (stats, metrics)
 
-    (value, (stats, metrics)), grads = jax.value_and_grad(objective, has_aux=True)(learner.params)
+    params = split(learner.params) if split else learner.params
+    (value, (stats, metrics)), grads = jax.value_and_grad(objective, has_aux=True)(params)
+    grads = ravel_pytree(grads)[0] if split else grads
     updates, opt = optimiser.update(grads, learner.opt, learner.params)
     params = optax.apply_updates(learner.params, updates)
     learner = replace(learner, params=params, stats=stats, opt=opt)
