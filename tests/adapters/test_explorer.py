@@ -31,6 +31,7 @@ TAUGHT = [
     for name in sorted(set(BONUSES) - {"agac", "none", "mixture"})
 ]
 """All are tested, most of them in the slow tier: each is compiled several times."""
+RECURRENT = [pytest.param(f"{name} with gru", marks=pytest.mark.slow) for name in ("icm", "ngu", "e3b")]
 
 
 def small(name: str) -> dict:
@@ -38,6 +39,8 @@ def small(name: str) -> dict:
 
 
 def make(name: str = "etd", **more: object) -> Explorer:
+    name, _, cell = name.partition(" with ")
+    more |= {"cell": cell} if cell else {}
     return Explorer(name, *SPACES, ENVS, **{"max_steps": LONGEST, "seed": 5, **small(name), **more})
 
 
@@ -105,7 +108,7 @@ def assert_near(one: object, other: object) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=5e-3, atol=1e-3), one, other)
 
 
-@pytest.mark.parametrize("name", TAUGHT)
+@pytest.mark.parametrize("name", [*TAUGHT, *RECURRENT])
 def test_a_whole_rollout_is_scored_and_learned_to_the_bit(name, rollouts):
     explorer = make(name)
     bonus, key = explorer.bonus, jax.random.key(5)
@@ -123,7 +126,7 @@ def test_a_whole_rollout_is_scored_and_learned_to_the_bit(name, rollouts):
         jax.tree.map(np.testing.assert_array_equal, explorer._state.bonus, state)
 
 
-@pytest.mark.parametrize("name", TAUGHT)
+@pytest.mark.parametrize("name", [*TAUGHT, *RECURRENT])
 def test_step_by_step_is_the_same_to_rounding(name, rollouts):
     whole, single = make(name), make(name)
     for rollout in rollouts:

@@ -23,7 +23,7 @@ from oracle import (
     predicted,
 )
 
-from etd.bonuses import E3B, ICM, NGU, Discriminator, Inverse
+from etd.bonuses import DEIR, E3B, ICM, NGU, Discriminator, Inverse, parse
 from etd.bonuses.representations import Move
 from etd.nets.cells import GRU, NoCell
 
@@ -112,22 +112,62 @@ def test_these_compare_the_trunks_embeddings_and_train_on_recurrent_ones(quick, 
     assert np.asarray(rows.hidden).any()
 
 
-def test_training_takes_two_steps_from_the_stored_state(quick, state, rng):
+def test_training_takes_two_steps_from_the_stored_state(descent, state, rng):
+    """The loss by hand, and its gradient through both steps by differences."""
     bonus = Inverse(**SMALL, cell=GRU())
     learner = state(bonus).learner
     obs, next_obs = rng.normal(size=(2, 4, 3)).astype(np.float32)
     action = rng.integers(ACTIONS, size=4)
     hidden = rng.uniform(-0.9, 0.9, (4, FEATURES)).astype(np.float32)
-    loss, _ = quick(lambda batch: bonus.loss(learner.net(), (), batch, KEY))(
-        Move(obs, jnp.asarray(action), next_obs, hidden)
-    )
-    weights, losses = Weights(learner), []
-    for b in range(4):
-        first = weights.gru("cell", weights.trunk("trunk", obs[b]), hidden[b].astype(np.float64))
-        second = weights.gru("cell", weights.trunk("trunk", next_obs[b]), first)
-        guess = weights.linear("guess", weights.block("hidden", np.concatenate([first, second])))
-        losses.append(cross_entropy(guess, action[b]))
-    np.testing.assert_allclose(loss, np.mean(losses), rtol=1e-5)
+    (loss, _), grads = descent(bonus, learner, Move(obs, jnp.asarray(action), next_obs, hidden))
+    weights = Weights(learner)
+
+    def by_hand():
+        losses = []
+        for b in range(4):
+            first = weights.gru("cell", weights.trunk("trunk", obs[b]), hidden[b].astype(np.float64))
+            second = weights.gru("cell", weights.trunk("trunk", next_obs[b]), first)
+            guess = weights.linear("guess", weights.block("hidden", np.concatenate([first, second])))
+            losses.append(cross_entropy(guess, action[b]))
+        return np.mean(losses)
+
+    def slope(kernel, place, apart=1e-6):
+        here, values = kernel[place], []
+        for value in (here + apart, here - apart):
+            kernel[place] = value
+            values.append(by_hand())
+        kernel[place] = here
+        return (values[0] - values[1]) / (2 * apart)
+
+    np.testing.assert_allclose(loss, by_hand(), rtol=1e-5)
+    for name in ("inputs", "hidden"):
+        kernel, found = weights(f"cell/{name}")["kernel"], grads["cell"][name]["kernel"]
+        slopes = [slope(kernel, place) for place in np.ndindex(kernel.shape)]
+        np.testing.assert_allclose(found.reshape(-1), slopes, rtol=1e-3, atol=1e-6)
+
+
+def test_recurrent_models_learn_side_by_side(quick, state, rollouts):
+    """In a mixture every cell goes on in its own state, and changes as the rest of its model does."""
+    sizes = {**SMALL, "epochs": 1, "minibatch": 10, "cell": GRU()}
+    parts = {"icm": ICM(**sizes), "ngu": NGU(**sizes), "e3b": E3B(**sizes), "deir": DEIR(**sizes, queue=16)}
+    mixed = parse("icm*ngu + e3b + deir", parts.__getitem__)
+
+    @quick
+    def advance(state, rollout):
+        after, scored = mixed.score(state, rollout, KEY)
+        return *mixed.improve(after, rollout, scored.trace, KEY), scored.bonus
+
+    start = state(mixed)
+    one, metrics, bonus = advance(start, rollouts[0])
+    two, _, _ = advance(one, rollouts[1])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((one, two, metrics, bonus)))
+    goes_on = ~np.asarray(rollouts[0].done[-1])
+    for k, name in enumerate(parts):
+        assert (np.asarray(one.memory[k].hidden).any(1) == goes_on).all(), name
+        assert not np.array_equal(one.memory[k].hidden, two.memory[k].hidden), name
+        before, after = (now.learner[k].params.get("inverse", now.learner[k].params)["cell"] for now in (start, one))
+        moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), before, after)
+        assert all(jax.tree.leaves(moved)), name
 
 
 def test_without_a_cell_a_memory_is_what_it_was():

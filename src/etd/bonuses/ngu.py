@@ -7,7 +7,7 @@
 where d^2 is a running mean of the neighbours' squared distances and the first factor is 0 if the sum's root exceeds 8.
 phi is the embedding of an inverse model; e, RND's error, reads the policy's embedding. Differences from the authors'
 code: the neighbours are the nearest, not the oldest; d^2 is corrected for its start at zero. With a ``cell``, phi is
-recurrent.
+recurrent; the authors' code then gives e the policy's recurrent output, here it is still the trunk's.
 """
 
 from __future__ import annotations

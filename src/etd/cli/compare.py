@@ -89,8 +89,8 @@ def reproduce(
         etd reproduce aggregate --quick
 
     Args:
-        figure: bonuses, minigrid, full-v1, noise, representation, aggregate, symmetry, energy, loss, crafter,
-            craftax, miniworld, maze3d, dmc, metaworld or halfcheetah.
+        figure: bonuses, minigrid, rivals, full-v1, noise, representation, aggregate, symmetry, energy, loss,
+            crafter, craftax, miniworld, maze3d, dmc, metaworld or halfcheetah.
         only: train and draw only these, as TASK/METHOD with * as a wildcard.
         seeds: how many agents to train together; 5 if omitted, as in the paper.
         steps: environment steps per seed.

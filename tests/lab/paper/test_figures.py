@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -10,6 +10,7 @@ from etd.bonuses import ETD, LearnedBonus
 from etd.envs import missing_extra
 from etd.lab.paper import figures
 from etd.lab.runs.validate import check
+from etd.nets.cells import GRU
 
 
 @pytest.mark.parametrize("figure", figures.FIGURES)
@@ -48,6 +49,22 @@ def test_ablations_change_one_field():
             same = replace(entry.experiment.bonus, **{field: default})
             assert replace(entry.experiment, bonus=same) == etd
         assert len(values) == len(figures.entries(figure))
+
+
+def test_rivals_change_one_field_of_the_main_figures():
+    base = {entry.name: entry.experiment for entry in figures.entries("minigrid")}
+    changed = {}
+    for entry in figures.entries("rivals"):
+        bonus, _, how = entry.method.partition("-")
+        ours, plain = entry.experiment, base[f"{entry.task}/{bonus}"]
+        assert replace(ours, bonus=plain.bonus) == plain
+        pairs = {f.name: (getattr(ours.bonus, f.name), getattr(plain.bonus, f.name)) for f in fields(plain.bonus)}
+        others = {name: mine for name, (mine, theirs) in pairs.items() if mine != theirs}
+        assert len(others) == bool(how), entry.name
+        changed.setdefault(bonus, []).append(others)
+    assert changed["e3b"] == changed["ngu"] == [{}, {"cell": GRU()}] * 2
+    longest = base["DoorKey-16x16/ec"].env.spec.max_steps
+    assert changed["ec"] == [{}, {"capacity": 50}, {"capacity": longest + 1}, {"threshold": 0.5}, {"threshold": 0.9}]
 
 
 @pytest.mark.parametrize("figure", figures.FIGURES)
