@@ -31,21 +31,22 @@ from etd.adapters.sb3 import ExplorationCallback
 
 
 class GridExtractor(BaseFeaturesExtractor):
-    """Three small convolutions: SB3's own networks want images of at least 36 x 36."""
+    """Three small convolutions with norms. SB3's own networks want images of at least 36 x 36 with values up to 255;
+    MiniGrid's codes go up to 10, and divided by 255 the policy would hardly see them."""
 
     def __init__(self, observation_space: gymnasium.spaces.Box, features_dim: int = 64) -> None:
         super().__init__(observation_space, features_dim)
         layers: list[torch.nn.Module] = []
         channels = observation_space.shape[0]  # SB3 puts them first
-        for width in (16, 32, 64):
-            layers += [torch.nn.Conv2d(channels, width, 2), torch.nn.ReLU()]
+        for width in (32, 64, 64):
+            layers += [torch.nn.Conv2d(channels, width, 2), torch.nn.BatchNorm2d(width), torch.nn.ReLU()]
             channels = width
         self.convolutions = torch.nn.Sequential(*layers, torch.nn.Flatten())
         flat = self.convolutions(torch.zeros(1, *observation_space.shape)).shape[1]
         self.out = torch.nn.Sequential(torch.nn.Linear(flat, features_dim), torch.nn.ReLU())
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        return self.out(self.convolutions(observations))
+        return self.out(self.convolutions(observations.float() / 10))
 
 
 class Progress(BaseCallback):
@@ -75,21 +76,25 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recurrent", action="store_true", help="sb3-contrib's RecurrentPPO")
     parser.add_argument("--epochs", type=int, help="passes of the bonus's model over each rollout")
-    parser.add_argument("--rollout", type=int, default=512, help="steps of each environment between updates")
+    parser.add_argument("--rollout", type=int, help="steps of each environment between updates (512; recurrent: 128)")
     parser.add_argument("--out", type=Path, default=Path("runs/sb3.csv"))
     given = parser.parse_args()
 
     torch.set_num_threads(1)
     envs = make_vec_env(given.env, n_envs=16, seed=given.seed, wrapper_class=ImgObsWrapper)
-    algorithm, policy = (RecurrentPPO, "CnnLstmPolicy") if given.recurrent else (PPO, "CnnPolicy")
+    network: dict = {"features_extractor_class": GridExtractor, "normalize_images": False}
+    algorithm, policy, rollout = PPO, "CnnPolicy", 512
+    if given.recurrent:  # it learns from whole sequences, one step after the other, so long ones take long
+        algorithm, policy, rollout = RecurrentPPO, "CnnLstmPolicy", 128
+        network |= {"lstm_hidden_size": 64}
     model = algorithm(
         policy,
         envs,
-        n_steps=given.rollout,
+        n_steps=given.rollout or rollout,
         batch_size=512,
         n_epochs=4,
         ent_coef=5e-4,
-        policy_kwargs={"features_extractor_class": GridExtractor},
+        policy_kwargs=network,
         seed=given.seed,
         device="cpu",
     )
