@@ -72,6 +72,19 @@ def test_training_is_timed_whole_and_in_parts(
     assert "slower" not in said[4]  # a higher rate
 
 
+def test_variants_are_every_other_precision_and_the_other_choice_of_deterministic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert bench.variants_of(TINY) == {}  # a CPU has none
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert bench.variants_of(TINY)["deterministic"] == replace(TINY, deterministic=True)
+    assert bench.variants_of(TINY)["tensorfloat32"] == replace(TINY, precision="tensorfloat32")
+    fixed = replace(TINY, precision="tensorfloat32", deterministic=True)
+    assert bench.variants_of(fixed)["not deterministic"] == replace(fixed, deterministic=False)
+    assert bench.variants_of(fixed)["float32"] == replace(fixed, precision="float32")
+    assert "tensorfloat32" not in bench.variants_of(fixed)
+
+
 def test_a_result_can_be_compared_with_later(tmp_path: Path) -> None:
     """As the command line writes it."""
     result = dict.fromkeys(("compile_s", "iteration_s", "steps_per_s"), 1.0)

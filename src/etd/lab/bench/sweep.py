@@ -86,10 +86,10 @@ def draw(found: Sequence[Speed], of: str, title: str, path: Path) -> Path:
 
 
 def _scale(ax: Axes, sizes: Sequence[int]) -> None:
-    """Logarithmic axes, with a mark at every size, or at fewer if there are many; at the largest always."""
+    """Logarithmic axes, with a mark at every size, or at fewer if there are many; at both ends always."""
     marks = sorted(set(sizes))
     ax.set(xscale="log", yscale="log")
-    ax.set_xticks(marks[:: -1 - len(marks) // 9], minor=False)
+    ax.set_xticks(sorted({marks[0], *marks[:: -1 - len(marks) // 9]}))
     low, high = ax.get_ylim()
     ax.yaxis.set_major_locator(LogLocator(subs=(1,) if high > 100 * low else (1, 2, 5)))
     ax.set_ylim(low / 1.5, high * 1.5)
