@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
 
 def bench() -> None:
-    """Measure speed, or compare MiniGrid with Farama's: etd bench training | seeds | env | bonus | host |
-    parity."""
+    """Measure speed, or compare MiniGrid with Farama's: training, seeds, env, bonus, host or parity.
+
+    For example:
+
+        etd bench
+        etd bench training --seeds 32 --set precision=tensorfloat32
+        etd bench env --env MiniGrid-ObstructedMaze-Full-v1
+    """
 
 
 def training(

@@ -40,9 +40,11 @@ def run(experiment: Experiment, most: int | None, repeats: int, picture: Path) -
             with console.status(f"compiling and timing {seeds}"):
                 whole = timing.whole(replace(experiment, seeds=seeds), repeats)[1]
         except (UserError, jax.errors.JaxRuntimeError) as error:
-            if not found or (not isinstance(error, UserError) and "RESOURCE_EXHAUSTED" not in str(error)):
+            refused = isinstance(error, UserError)
+            if not found or not (refused or "RESOURCE_EXHAUSTED" in str(error)):
                 raise
-            console.print(f"{seeds} seeds do not fit in memory; larger numbers are left out.")
+            why = str(error) if refused else "The device's memory is full."
+            console.print(f"{seeds} seeds and more are left out: {why}")
             break
         found.append(Speed(name, seeds, whole.steps_per_s, whole.compile_s, whole.memory_bytes))
         counted = whole.memory_counted

@@ -71,6 +71,7 @@ def training(
         with compiled.precision(experiment):
             limit = arithmetic.matmul_rate()
             work = arithmetic.flops(partial(learn.iterate, experiment, env), _one(state)) * experiment.seeds
+        del state  # its memory, for the variants
         rate = work / whole.iteration_s
         row("arithmetic", rate, _gflops, _percent(rate / limit), f"of a matrix product's {_gflops(limit)}")
         others: dict[str, dict[str, float]] = {}
