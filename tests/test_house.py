@@ -74,6 +74,20 @@ def test_bonuses_come_without_the_lab() -> None:
     assert out.strip() == "[]"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["bench", "training", "--help"]])
+def test_help_comes_without_what_takes_long_to_import(words: list[str]) -> None:
+    code = f"""
+import sys, etd.cli
+try:
+    etd.cli.main({words})
+except SystemExit:
+    print([name for name in ("jax", "flax", "optax", "numpy", "matplotlib", "rich") if name in sys.modules])
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.startswith("usage: etd")
+    assert out.splitlines()[-1] == "[]"
+
+
 # Public names ----------------------------------------------------------------------------------------------------
 
 MARKS = {"Agent": pytest.mark.slow, "compare": pytest.mark.slow, "distance": pytest.mark.slow}

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from etd.cli import COMMANDS, main
+from etd.cli import BENCHMARKS, COMMANDS, main
 from etd.lab.runs import session
 from etd.lab.runs.store import Run
 from tests.lab.conftest import SMALL
@@ -36,6 +36,18 @@ def test_help_is_short_and_has_examples(command, capsys):
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert f"etd {command}" in text.split("For example:")[1]
+    assert len(text.splitlines()) < 50
+
+
+@pytest.mark.parametrize(("words", "commands"), [([], COMMANDS), (["bench"], BENCHMARKS)])
+def test_help_lists_every_command_with_what_it_does(words, commands, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for name, command in commands.items():
+        assert f" {name} " in text
+        assert " ".join(command.__doc__.split()[:3]) in text
     assert len(text.splitlines()) < 50
 
 

@@ -96,7 +96,7 @@ def serve() -> None:
     """Run rows from stdin, each in a child and a folder of its own, until it closes."""
     for module in ("runs.session", "runs.evaluate", "compare.compare", "paper.reproduce", "mazes.studies"):
         __import__(f"etd.lab.{module}")
-    for module in ("film.watch", "report.write", "bench.training", "bench.host", "bench.parity", "check.bonus"):
+    for module in ("film.watch", "report.write", "bench.training", "bench.speed", "bench.host", "check.bonus"):
         __import__(f"etd.lab.{module}")
     _warm()
     sources = tempfile.mkdtemp()

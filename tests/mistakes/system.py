@@ -24,6 +24,7 @@ NOBODY = [
         (f"compare {PAIR} --keep empty", f"{DENIED}"),
         ("reproduce bonuses", f"runs/bonuses {DENIED}"),
         ("bench training", f"bench-training.json {DENIED}"),
+        ("bench seeds", f"bench-seeds.json {DENIED}"),
         ("bench env", f"bench-env.json {DENIED}"),
         ("bench bonus", f"bench-bonus.json {DENIED}"),
         ("bench host", f"bench-host.json {DENIED}"),

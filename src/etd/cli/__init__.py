@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -74,14 +76,25 @@ _SMALLER = "Ask for fewer seeds, environments, steps or episodes at once, or for
 
 def _run(words: list[str]) -> None:
     commands, prog = COMMANDS, "etd"
+    about = "Exploration by temporal distance. More about a command: etd COMMAND --help"
     if words[:1] == ["bench"]:
-        commands, prog, words = BENCHMARKS, "etd bench", words[1:]
+        commands, prog, about, words = BENCHMARKS, "etd bench", inspect.getdoc(bench) or "", words[1:]
         if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
             words = ["training", *words]
-    tyro.extras.subcommand_cli_from_dict(
-        commands, prog=prog, description="Exploration by temporal distance.", args=words, sort_subcommands=False
-    )
+    if words in (["-h"], ["--help"]):
+        commands = {name: _in_short(command) for name, command in commands.items()}
+    tyro.extras.subcommand_cli_from_dict(commands, prog=prog, description=about, args=words, sort_subcommands=False)
     sys.stdout.flush()  # while a full disk or a closed pipe can still be told
+
+
+def _in_short(command: Callable[..., None]) -> Callable[[], None]:
+    """A stand-in for the list of commands: what it does, without examples and options."""
+
+    def listed() -> None:
+        """Never called."""
+
+    listed.__doc__ = (inspect.getdoc(command) or "").partition("\n\n")[0]
+    return listed
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""``etd bench training | env | bonus | host | parity``."""
+"""``etd bench training | seeds | env | bonus | host | parity``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
-from rich.console import Console
 
-from etd.cli.options import Import, Set
+from etd.cli.options import Flag, Import, Number, OptionalPath, Set
+
+if TYPE_CHECKING:
+    from etd.training.experiment import Experiment
 
 
 def bench() -> None:
-    """Measure speed, or compare MiniGrid with Farama's: etd bench training | env | bonus | host | parity."""
+    """Measure speed, or compare MiniGrid with Farama's: training, seeds, env, bonus, host or parity.
+
+    For example:
+
+        etd bench
+        etd bench training --seeds 32 --set precision=tensorfloat32
+        etd bench env --env MiniGrid-ObstructedMaze-Full-v1
+    """
 
 
 def training(
@@ -24,15 +33,19 @@ def training(
     bonus: str = "etd",
     seeds: int = 1,
     repeats: int = 3,
+    variants: Flag = False,
+    against: OptionalPath = None,
     out: Path = Path("bench-training.json"),
     set_: Set = (),
     import_: Import = (),
 ) -> None:
-    """Compile time, and steps per second with a breakdown.
+    """Steps per second of training, where the time goes, and how close that is to what the device can do.
 
     For example:
 
         etd bench training --seeds 32 --set precision=tensorfloat32
+        etd bench training --variants
+        etd bench training --against before.json
         etd bench training runs/DoorKey-8x8-v0-etd
 
     Args:
@@ -41,31 +54,63 @@ def training(
         bonus: a name from `etd list bonuses`, or module:Class.
         seeds: how many agents to train together.
         repeats: iterations to time; the median is reported.
+        variants: also time deterministic training and every other precision; each is compiled anew.
+        against: a JSON file that this command has written before, to compare with row by row.
         out: JSON file for the numbers.
         set_: override fields, as in `etd train`.
         import_: your own modules to import first.
     """
-    from etd.core import plugins
+    from etd.core.errors import UserError
+    from etd.lab.bench import against as before
     from etd.lab.bench import training
-    from etd.lab.runs.config import override
-    from etd.lab.runs.store import Run
-    from etd.lab.runs.validate import check
-    from etd.training import presets
 
-    plugins.trust(import_)
-    experiment = replace(Run.open(run).require() if run else presets.choose(env, bonus), seeds=seeds)
-    for assignment in set_:
-        experiment = override(experiment, assignment)
+    experiment = replace(_experiment(run, env, bonus, import_), seeds=seeds)
+    experiment = _overridden(experiment, set_)
     _check(out)
-    console = Console(highlight=False)
-    with console.status("compiling and timing; a few minutes on a CPU"):
-        result = training.training(check(experiment), repeats)
-    console.print(training.table(result))
-    _write(result, out)
+    if against is not None and out.resolve() == against.resolve():
+        raise UserError(f"{out} would be overwritten by the new numbers. Choose another --out.")
+    kept = None if against is None else before.read(against)
+    others = training.variants_of(experiment) if variants else {}
+    if variants and not others:
+        print("A CPU computes in float32 and always repeats, so there is no variant to time.", flush=True)
+    _write(training.training(experiment, repeats, others, kept), out)
+
+
+def seeds(
+    run: tyro.conf.Positional[Path | None] = None,
+    env: str = "MiniGrid-DoorKey-8x8-v0",
+    bonus: str = "etd",
+    most: Number = None,
+    repeats: int = 3,
+    out: Path = Path("bench-seeds.json"),
+    set_: Set = (),
+    import_: Import = (),
+) -> None:
+    """Steps per second of training with 1, 2, 4 ... seeds together, and the memory it takes, with a plot.
+
+    For example:
+
+        etd bench seeds --most 32 --set precision=tensorfloat32
+
+    Args:
+        run: a run's directory, instead of env and bonus.
+        env: an id from `etd list environments`, or module:Class.
+        bonus: a name from `etd list bonuses`, or module:Class.
+        most: the largest number of seeds; if omitted, 128, or 4 on a CPU, where seeds take turns.
+        repeats: iterations to time; the median is reported.
+        out: JSON file for the numbers; the plot is saved next to it.
+        set_: override fields, as in `etd train`.
+        import_: your own modules to import first.
+    """
+    from etd.lab.bench import seeds
+
+    experiment = _overridden(_experiment(run, env, bonus, import_), set_)
+    _check(out)
+    _write(seeds.run(experiment, most, repeats, _check(out.with_suffix(".png"))), out)
 
 
 def env(env: str = "MiniGrid-DoorKey-8x8-v0", out: Path = Path("bench-env.json")) -> None:
-    """Steps per second of a device environment at many batch sizes, with a plot.
+    """Steps per second of a device environment, from 1 to 65,536 at once, with a plot.
 
     For example:
 
@@ -75,10 +120,10 @@ def env(env: str = "MiniGrid-DoorKey-8x8-v0", out: Path = Path("bench-env.json")
         env: an id from `etd list environments`, or module:Class.
         out: JSON file for the numbers; the plot is saved next to it.
     """
-    from etd.lab.bench import training
+    from etd.lab.bench import speed
 
     _check(out)
-    _write(training.environment(env, _check(out.with_suffix(".png"))), out)
+    _write(speed.run(env, _check(out.with_suffix(".png"))), out)
 
 
 def bonus(
@@ -156,6 +201,24 @@ def parity(steps: int = 1_000_000, out: Path = Path("bench-parity.json")) -> Non
         sys.exit(1)
 
 
+def _experiment(run: Path | None, env: str, bonus: str, modules: tuple[str, ...]) -> Experiment:
+    from etd.core import plugins
+    from etd.lab.runs.store import Run
+    from etd.training import presets
+
+    plugins.trust(modules)
+    return Run.open(run).require() if run else presets.choose(env, bonus)
+
+
+def _overridden(experiment: Experiment, assignments: tuple[str, ...]) -> Experiment:
+    from etd.lab.runs.config import override
+    from etd.lab.runs.validate import check
+
+    for assignment in assignments:
+        experiment = override(experiment, assignment)
+    return check(experiment)
+
+
 def _check(out: Path) -> Path:
     """``out`` itself if it can be written, which is better known before the work."""
     from etd.lab.runs.store import refuse_run_file
@@ -170,4 +233,11 @@ def _write(result: dict[str, Any], out: Path) -> None:
     print(f"Written to {out}")
 
 
-BENCHMARKS: dict[str, Any] = {"training": training, "env": env, "bonus": bonus, "host": host, "parity": parity}
+BENCHMARKS: dict[str, Any] = {
+    "training": training,
+    "seeds": seeds,
+    "env": env,
+    "bonus": bonus,
+    "host": host,
+    "parity": parity,
+}

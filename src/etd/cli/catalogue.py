@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from etd.cli.options import Import, Set
 
@@ -26,6 +24,9 @@ def list_(what: tyro.conf.Positional[str] = "all") -> None:
     Args:
         what: families, environments, bonuses, cells, presets, figures, or all (families, bonuses and cells).
     """
+    from rich.console import Console
+    from rich.table import Table
+
     from etd.core.errors import unknown
 
     sections: dict[str, Callable[[], Sequence[tuple[str, ...]]]] = {

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from etd.cli.options import Import, Number, Set
 
@@ -37,6 +36,8 @@ def check(
         set_: override fields, as in `etd train`.
         import_: your own modules to import first.
     """
+    from rich.console import Console
+
     from etd.core import plugins
     from etd.lab.check import bonus as bonuses
     from etd.lab.check import env as envs

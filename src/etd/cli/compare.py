@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
-from rich.console import Console
 
 from etd.cli.options import Bonuses, Envs, Flag, Import, Name, Number, Only, OptionalPath, Real, Set
 
@@ -53,6 +52,8 @@ def compare(
         import_: your own modules to import first.
     """
     _share_device(workers)
+    from rich.console import Console
+
     from etd.core import plugins
     from etd.lab.compare import compare as comparing
 
@@ -107,6 +108,8 @@ def reproduce(
     """
     workers = (2 if quick and not cluster else 1) if workers is None else workers
     _share_device(workers)
+    from rich.console import Console
+
     from etd.core import plugins
     from etd.lab.compare.compare import show
     from etd.lab.paper import reproduce as paper

@@ -12,21 +12,25 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.ticker import EngFormatter
+from jax.stages import Compiled
+from rich.console import Console
 
 from etd.core.types import Array, Key, PyTree
-from etd.envs import autoreset
+from etd.envs import Task, autoreset
 from etd.envs.autoreset import Envs, StartPool
 from etd.envs.base import DeviceEnv, random_actions
+from etd.envs.minigrid import MiniGrid
 from etd.envs.minigrid.actions import ACTIONS
+from etd.lab.bench import sweep
 from etd.lab.bench.parity import farama
-from etd.lab.report import plot
+from etd.lab.bench.sweep import Speed
 
-BATCHES = (1, 16, 128, 256, 1024, 4096, 16384, 65536)
+BATCHES = (1, *(1 << power for power in range(4, 17)))
+"""1, and from 16 to 65,536 in doublings, so that no slow band is missed"""
 SCAN_STEPS = 1 << 20
 """About this many environment steps, over the whole batch, are compiled into one call. Ours also generates no more
 starts than this per call, so that no pool takes more than 1.7 GiB."""
@@ -36,19 +40,39 @@ ROLLOUT = 512
 """The most steps per environment in one of our calls, as in training."""
 
 
-class Speed(NamedTuple):
-    """One measurement."""
+def run(name: str, picture: Path, seconds: float = 1.0) -> dict[str, Any]:
+    """Steps per second of the environment alone at many batch sizes; Farama's and navix's too, if installed, each timed
+    for ``seconds`` or longer. Prints results as they come and draws them."""
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    found: list[Speed] = []
 
-    what: str
-    """``etd``, ``etd, starts excluded``, ``farama``, ``farama async`` or ``navix``"""
-    batch: int
-    steps_per_s: float
-    """The best of the repeats: other work on the machine can only slow one down."""
-    compile_s: float = 0.0
+    def note(speed: Speed | None) -> None:
+        if speed is not None:
+            smaller = [one for one in found if one.what == speed.what]
+            console.print(sweep.line(speed, smaller[-1] if smaller else None))
+            found.append(speed)
+
+    env = Task.of(name).make()
+    for batch in (batch for batch in BATCHES if fits(env, batch)):
+        note(ours(env, batch, seconds))
+        note(ours(env, batch, seconds, starts=False))
+    if isinstance(env, MiniGrid):
+        try:
+            note(of_farama(name))
+            note(of_farama_async(name, 16))
+        except ImportError as error:
+            console.print(str(error))
+        for batch in (16, 1024):
+            note(of_navix(name, batch))
+    device = jax.devices()[0].device_kind
+    console.print(f"Plot: {sweep.draw(found, 'environments', f'{name}, {device}', picture)}")
+    bands = sweep.slow_bands([one for one in found if one.what == "etd"])
+    return {"env": name, "device": device, "speeds": [speed._asdict() for speed in found], "slow_bands": bands}
 
 
-def ours(env: DeviceEnv, batch: int, seconds: float = 1.0, starts: bool = True) -> Speed:
-    """Our steps per second at one batch size. ``starts`` includes the time to generate them."""
+def ours(env: DeviceEnv, batch: int, seconds: float, starts: bool = True) -> Speed:
+    """Our steps per second at one batch size, the best of the repeats: other work on the machine only slows one down.
+    ``starts`` includes the time to generate them."""
     # Whole shortest episodes: otherwise a short call would round up to more starts per step than a long one.
     steps = min(int(np.clip(SCAN_STEPS // batch, 32, ROLLOUT)), _most_steps(env) // batch)
     size = min(steps // env.spec.shortest, SCAN_STEPS // batch) or 1
@@ -71,7 +95,7 @@ def ours(env: DeviceEnv, batch: int, seconds: float = 1.0, starts: bool = True) 
     pool = None if starts else jax.jit(generate)(envs)
     program, compile_s = _compiled(walk, envs, pool, jax.random.key(1))
     rate = _rate(lambda: program(envs, pool, jax.random.key(1)), length * batch, seconds)
-    return Speed("etd" if starts else "etd, starts excluded", batch, rate, compile_s)
+    return Speed("etd" if starts else "etd, starts excluded", batch, rate, compile_s, _memory(program))
 
 
 def fits(env: DeviceEnv, batch: int) -> bool:
@@ -138,11 +162,19 @@ def of_navix(name: str, batch: int, seconds: float = 1.0) -> Speed | None:
     return Speed("navix", batch, _rate(lambda: program(first, jax.random.key(1)), length * batch, seconds), compile_s)
 
 
-def _compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
+def _compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Compiled, float]:
     """``function`` compiled for ``arguments``, and the seconds it took."""
     begin = time.perf_counter()
     program = jax.jit(function).lower(*arguments).compile()
     return program, time.perf_counter() - begin
+
+
+def _memory(program: Compiled) -> int | None:
+    """Bytes of a program's inputs, outputs and all between, as the compiler has planned them."""
+    plan = program.memory_analysis()
+    if plan is None:
+        return None
+    return int(plan.argument_size_in_bytes + plan.output_size_in_bytes + plan.temp_size_in_bytes)
 
 
 def _rate(call: Callable[[], Any], steps: int, seconds: float) -> float:
@@ -154,16 +186,3 @@ def _rate(call: Callable[[], Any], steps: int, seconds: float) -> float:
         jax.block_until_ready(call())
         times.append(time.perf_counter() - before)
     return steps / min(times)
-
-
-def draw(found: list[Speed], name: str, path: Path) -> Path:
-    """Write steps per second against batch size, both logarithmic; single measurements are dots."""
-    figure, (ax,) = plot.grid(1, (6.4, 3.8))
-    names = dict.fromkeys(speed.what for speed in found)
-    for what, colour in zip(names, (plot.COLOURS["etd"], *plot.PALETTE), strict=False):
-        rows = [speed for speed in found if speed.what == what]
-        ax.plot([row.batch for row in rows], [row.steps_per_s for row in rows], color=colour, marker="o", label=what)
-    ax.set(xscale="log", yscale="log", xlabel="environments at once", ylabel="steps per second", title=name)
-    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.legend(frameon=False)
-    return plot.save(figure, path)

@@ -11,7 +11,10 @@ import numpy as np
 
 from etd.core.errors import UserError
 from etd.core.types import PyTree
+from etd.lab.runs import memory
+from etd.training import backend
 from etd.training.backend import Backend
+from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
 
 
@@ -45,6 +48,31 @@ def iterations(agents: Backend, state: TrainState, repeats: int) -> tuple[TrainS
         jax.block_until_ready((state, metrics))
         whole.append(time.perf_counter() - began)
     return state, Iterations(np.array(whole), np.array(asked))
+
+
+class Whole(NamedTuple):
+    """Training as a whole: all seeds together, all phases in one program."""
+
+    compile_s: float
+    iteration_s: float
+    """the median"""
+    steps_per_s: float
+    memory_bytes: float
+    """at its peak"""
+    memory_counted: bool
+    """by the device; otherwise it is an estimate of what is needed at least"""
+
+
+def whole(experiment: Experiment, repeats: int) -> tuple[TrainState, Whole]:
+    """Compile training and time ``repeats`` iterations after a first one; the state they end in and the times."""
+    memory.refuse_training(experiment)
+    with backend.open(experiment) as agents:
+        state, first = iterations(agents, agents.start(), 1)  # compiles
+        state, rest = iterations(agents, state, repeats)
+    iteration_s = float(np.median(rest.whole))
+    compile_s = max(float(first.whole[0]) - iteration_s, 0.0)
+    steps = experiment.steps_per_iteration * experiment.seeds
+    return state, Whole(compile_s, iteration_s, steps / iteration_s, *memory.taken(experiment))
 
 
 def check_repeats(repeats: int) -> None:

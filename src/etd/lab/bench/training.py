@@ -1,39 +1,34 @@
 """How fast is training here, and where does the time go?
 
-Every phase is timed as its own compiled program on the same data. Arithmetic is counted from the traced program
-(matrix products and convolutions, loops multiplied out) and compared with a large matrix product timed in the same
-process at the same precision.
+Every phase is timed as its own compiled program on the same data, so the phases need not add up to a whole iteration.
+Arithmetic is compared with a large matrix product timed in the same process at the same precision.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
-from jax.extend.core import jaxprs_in_params
 from rich.console import Console
-from rich.table import Table
 
 from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.core.types import Array, Key, PyTree, Rollout
-from etd.envs import Task, autoreset
+from etd.core.version import __version__
+from etd.envs import autoreset
 from etd.envs.autoreset import Envs
 from etd.envs.base import DeviceEnv, random_actions
-from etd.envs.minigrid import MiniGrid
-from etd.lab.bench import speed as speeds
-from etd.lab.bench import timing
-from etd.lab.bench.speed import Speed
+from etd.lab.bench import against, arithmetic, timing
+from etd.lab.bench.against import Kept
 from etd.lab.runs import memory
-from etd.lab.runs.config import bonus_name, to_dict
+from etd.lab.runs.config import bonus_name, hints_of, to_dict
+from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.validate import check
 from etd.training import backend, compiled, learn, presets
 from etd.training.backend import Backend
@@ -42,39 +37,99 @@ from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
 
 
-def training(experiment: Experiment, repeats: int = 3) -> dict[str, Any]:
-    """Compile and time whole iterations and their phases. Seconds are per iteration of all seeds together."""
+def training(
+    experiment: Experiment, repeats: int = 3, variants: Mapping[str, Experiment] | None = None, kept: Kept | None = None
+) -> dict[str, Any]:
+    """Compile and time whole iterations, their phases, and whole iterations of ``variants`` of the experiment; prints
+    each row as it is known, beside that of a ``kept`` result. Seconds are per iteration of all seeds together."""
     timing.check_repeats(repeats)
-    memory.refuse_training(experiment)
-    with compiled.precision(experiment):
-        env = experiment.env.make()
-        agents = backend.open(experiment)
-        state = agents.start()
-        phases = _phases(experiment, env, state, repeats)
-        rate = matmul_rate()
-        work = flops(partial(learn.iterate, experiment, env), _one(state)) * experiment.seeds
-        state, first = timing.iterations(agents, state, 1)  # compiles
-        _, rest = timing.iterations(agents, state, repeats)
-        iteration_s = float(np.median(rest.whole))
-        compile_s = max(float(first.whole[0]) - iteration_s, 0.0)
-    steps = experiment.steps_per_iteration * experiment.seeds
-    device = jax.devices()[0]
+    env, device, bonus = experiment.env.make(), jax.devices()[0].device_kind, bonus_name(experiment.bonus)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    different = against.differences(kept, experiment, device) if kept else []
+
+    def row(name: str, value: float, words: Callable[[float], str], share: str = "", note: str = "") -> None:
+        if kept and not note:
+            note, slower = against.ratio(kept, name.strip(), value, words)
+            note += ", slower" if slower and not different else ""
+        console.print(f"{name:20}{words(value):>16}{share:>8}   {note}".rstrip())
+
+    seeds = "1 seed" if experiment.seeds == 1 else f"{experiment.seeds} seeds"
+    console.print(f"{experiment.env.id}, {bonus}, {seeds}, {experiment.precision}, {device}")
+    if kept:
+        console.print(against.heading(kept, different))
+    with console.status("compiling; minutes on a CPU") as status:
+        state, whole = timing.whole(experiment, repeats)
+        row("compile", whole.compile_s, _seconds)
+        row("one iteration", whole.iteration_s, _milliseconds, "100 %")
+        row("steps per second", whole.steps_per_s, _number)
+        row("memory", whole.memory_bytes, memory.readable, note="" if whole.memory_counted else "or more, estimated")
+        status.update("compiling and timing the phases")
+        phases = {}
+        for name, seconds in _phases(experiment, env, state, repeats):
+            phases[name] = seconds
+            row(f"  {name}", seconds, _milliseconds, _percent(seconds / whole.iteration_s))
+        with compiled.precision(experiment):
+            limit = arithmetic.matmul_rate()
+            work = arithmetic.flops(partial(learn.iterate, experiment, env), _one(state)) * experiment.seeds
+        del state  # its memory, for the variants
+        rate = work / whole.iteration_s
+        row("arithmetic", rate, _gflops, _percent(rate / limit), f"of a matrix product's {_gflops(limit)}")
+        others: dict[str, dict[str, float]] = {}
+        for name, variant in (variants or {}).items():
+            status.update(f"compiling and timing: {name}")
+            one = timing.whole(variant, repeats)[1]
+            relative = one.iteration_s / whole.iteration_s
+            row(name, one.iteration_s, _milliseconds, _percent(relative))
+            others[name] = {"compile_s": one.compile_s, "iteration_s": one.iteration_s, "relative": relative}
     return {
+        "format": FORMAT,
+        "versions": {"etd": __version__, "jax": jax.__version__},
         "experiment": to_dict(experiment),
-        "bonus": bonus_name(experiment.bonus),
-        "device": device.device_kind,
-        "compile_s": compile_s,
-        "iteration_s": iteration_s,
-        "steps_per_s": steps / iteration_s,
+        "bonus": bonus,
+        "device": device,
+        **whole._asdict(),
         "phases_s": phases,
         "gflop_per_iteration": work / 1e9,
-        "gflop_per_s": work / iteration_s / 1e9,
-        "matmul_gflop_per_s": rate / 1e9,
-        "fraction_of_matmul": work / iteration_s / rate,
+        "gflop_per_s": rate / 1e9,
+        "matmul_gflop_per_s": limit / 1e9,
+        "fraction_of_matmul": rate / limit,
+        "variants": others,
     }
 
 
-def _phases(experiment: Experiment, env: DeviceEnv, state: TrainState, repeats: int) -> dict[str, float]:
+def variants_of(experiment: Experiment) -> dict[str, Experiment]:
+    """The same training at every other precision, and with the other choice of deterministic, where the device has
+    them: a CPU computes in float32 and always repeats."""
+    if jax.default_backend() == "cpu":
+        return {}
+    names = get_args(hints_of(Experiment)["precision"])
+    found = {name: replace(experiment, precision=name) for name in names if name != experiment.precision}
+    name = "not deterministic" if experiment.deterministic else "deterministic"
+    return {name: replace(experiment, deterministic=not experiment.deterministic), **found}
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value * 1e3:,.1f} ms"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _gflops(value: float) -> str:
+    return f"{value / 1e9:,.0f} GFLOP/s"
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.0f} %"
+
+
+def _phases(experiment: Experiment, env: DeviceEnv, state: TrainState, repeats: int) -> Iterator[tuple[str, float]]:
+    """Name and seconds of each, as soon as it is timed."""
     bonus, ppo = experiment.bonus, experiment.ppo
     size = autoreset.pool_size(env.spec, experiment.rollout_steps)
 
@@ -88,10 +143,6 @@ def _phases(experiment: Experiment, env: DeviceEnv, state: TrainState, repeats: 
     def environment(state: TrainState, pool: PyTree) -> Array:
         return _random_walk(env, state.envs, pool, experiment.rollout_steps, state.key)
 
-    pool, starts_s = _timed(starts, repeats, state)
-    rollout, act_s = _timed(act, repeats, state, pool)
-    _, env_s = _timed(environment, repeats, state, pool)
-
     def score(state: TrainState, rollout: Rollout) -> PyTree:
         return bonus.score(state.learner.bonus, rollout, state.key)
 
@@ -102,15 +153,21 @@ def _phases(experiment: Experiment, env: DeviceEnv, state: TrainState, repeats: 
         learner = state.learner
         return ppo.improve(learner.policy, learner.advantage_moments, rollout, rollout.step.reward, state.key)
 
-    (_, scored), score_s = _timed(score, repeats, state, rollout)
-    return {
-        "starts": starts_s,
-        "acting": max(act_s - env_s, 0.0),
-        "environment": env_s,
-        "scoring": score_s,
-        "model epochs": _timed(model, repeats, state, rollout, scored.trace)[1],
-        "PPO epochs": _timed(policy, repeats, state, rollout)[1],
-    }
+    def timed(function: Callable, *args: PyTree) -> tuple[PyTree, float]:
+        """Result and median seconds of the function, over all seeds and compiled as in training."""
+        program = compiled.Program(experiment, compiled.over_seeds(function))
+        return timing.timed(lambda: program(*args), repeats)
+
+    pool, starts_s = timed(starts, state)
+    yield "starts", starts_s
+    rollout, act_s = timed(act, state, pool)
+    _, env_s = timed(environment, state, pool)
+    yield "acting", max(act_s - env_s, 0.0)
+    yield "environment", env_s
+    (_, scored), score_s = timed(score, state, rollout)
+    yield "scoring", score_s
+    yield "model epochs", timed(model, state, rollout, scored.trace)[1]
+    yield "PPO epochs", timed(policy, state, rollout)[1]
 
 
 def _random_walk(env: DeviceEnv, envs: Envs, pool: PyTree, steps: int, key: Key) -> Array:
@@ -122,12 +179,6 @@ def _random_walk(env: DeviceEnv, envs: Envs, pool: PyTree, steps: int, key: Key)
         return envs, transition.next_obs.sum() + transition.reward.sum()
 
     return jax.lax.scan(advance, envs, (actions, jax.random.split(key, steps)))[1]
-
-
-def _timed(function: Callable, repeats: int, *args: PyTree) -> tuple[PyTree, float]:
-    """Result and median seconds of the compiled, seed-batched function."""
-    program = jax.jit(compiled.over_seeds(function))
-    return timing.timed(lambda: program(*args), repeats)
 
 
 def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) -> dict[str, Any]:
@@ -159,33 +210,6 @@ def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) ->
     return {"env": env, "device": device, "seeds": seeds, "iteration_s": seconds, "relative": relative}
 
 
-def environment(name: str, picture: Path) -> dict[str, Any]:
-    """Steps per second of the environment alone at many batch sizes; Farama's and navix's too, if installed."""
-    console = Console(highlight=False)
-    found: list[Speed] = []
-
-    def note(speed: Speed | None) -> None:
-        if speed is not None:
-            found.append(speed)
-            console.print(f"{speed.what:20} batch {speed.batch:6,}  {speed.steps_per_s:14,.0f} steps/s")
-
-    env = Task.of(name).make()
-    for batch in (batch for batch in speeds.BATCHES if speeds.fits(env, batch)):
-        note(speeds.ours(env, batch))
-        note(speeds.ours(env, batch, starts=False))
-    if isinstance(env, MiniGrid):
-        try:
-            note(speeds.of_farama(name))
-            note(speeds.of_farama_async(name, 16))
-        except ImportError as error:
-            console.print(str(error))
-        for batch in (16, 1024):
-            note(speeds.of_navix(name, batch))
-    speeds.draw(found, name, picture)
-    console.print(f"Plot: {picture}")
-    return {"env": name, "device": jax.devices()[0].device_kind, "speeds": [speed._asdict() for speed in found]}
-
-
 def parity(steps: int) -> dict[str, Any]:
     """Compare with Farama's MiniGrid on every level; prints the numbers of steps and mismatches."""
     from etd.lab.bench import parity
@@ -202,51 +226,6 @@ def parity(steps: int) -> dict[str, Any]:
     return asdict(report)
 
 
-def matmul_rate() -> float:
-    """FLOP/s of a large square float32 matrix product at the current precision."""
-    size = 2048 if jax.default_backend() == "cpu" else 8192
-    a = jax.random.normal(jax.random.key(0), (size, size))
-    product = jax.jit(lambda a: a @ a)
-    return 2 * size**3 / timing.timed(lambda: product(a), 5)[1]
-
-
-def flops(function: Callable, *args: PyTree) -> float:
-    """Multiplications and additions of all matrix products and convolutions that ``function`` performs."""
-    return _count(jax.make_jaxpr(function)(*args).jaxpr)
-
-
-def _count(jaxpr: Any) -> float:
-    total = 0.0
-    for equation in jaxpr.eqns:
-        inner = sum(_count(sub) for sub in jaxprs_in_params(equation.params))
-        total += inner * equation.params.get("length", 1)
-        if equation.primitive.name == "dot_general":
-            (contract, _), _ = equation.params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[i] for i in contract)
-        elif equation.primitive.name == "conv_general_dilated":
-            kernel = equation.invars[1].aval.shape
-            out_features = equation.params["dimension_numbers"].rhs_spec[0]
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(kernel) / kernel[out_features]
-    return total
-
-
 def _one(state: TrainState) -> TrainState:
     """The first seed's state."""
     return jax.tree.map(lambda leaf: leaf[0], state)
-
-
-def table(result: dict[str, Any]) -> Table:
-    """The numbers as a table for the terminal."""
-    experiment = result["experiment"]
-    title = f"{experiment['env']['id']}, {result['bonus']}, {experiment['seeds']} seed(s), {result['device']}"
-    rows = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
-    rows.add_row("compile", f"{result['compile_s']:.1f} s")
-    rows.add_row("steps/s, end to end", f"{result['steps_per_s']:,.0f}")
-    rows.add_row("one iteration", f"{result['iteration_s'] * 1e3:,.1f} ms")
-    for name, seconds in result["phases_s"].items():
-        rows.add_row(f"  {name}", f"{seconds * 1e3:,.1f} ms")
-    rows.add_row("arithmetic", f"{result['gflop_per_s']:,.0f} GFLOP/s")
-    share = f"{result['fraction_of_matmul']:.0%} of a matrix product's {result['matmul_gflop_per_s']:,.0f}"
-    rows.add_row("", f"{share} ({experiment['precision']})")
-    return rows

@@ -39,8 +39,8 @@ def refuse_training(experiment: Experiment) -> None:
     shift = _first(fits, value.bit_length())
     advice = f"{path}={_rounded(value >> shift)} would fit" if shift else f"{path} alone is not enough"
     raise UserError(
-        f"This training needs {_bytes(need)} of memory or more; there are {_bytes(there)}. Lower {path}, now {value} "
-        f"({advice}), or else seeds, num_envs, rollout_steps or the networks."
+        f"This training needs {readable(need)} of memory or more; there are {readable(there)}. Lower {path}, now "
+        f"{value} ({advice}), or else seeds, num_envs, rollout_steps or the networks."
     )
 
 
@@ -58,7 +58,7 @@ def refuse_arrays(what: str, count: int, each: int, then: str) -> None:
     """A UserError if ``what``, ``count`` things of ``each`` bytes, needs more memory than there is."""
     there = available()
     if there is not None and count * each > there:
-        raise UserError(f"{what} needs {_bytes(count * each)} of memory; there are {_bytes(there)}. {then}")
+        raise UserError(f"{what} needs {readable(count * each)} of memory; there are {readable(there)}. {then}")
 
 
 def available() -> int | None:
@@ -72,6 +72,13 @@ def available() -> int | None:
     except (OSError, KeyError, ValueError):
         return None
     return min([free, *_shares()])
+
+
+def taken(experiment: Experiment) -> tuple[float, bool]:
+    """Bytes that training, which has run, took at its peak, and True: the devices have counted them. Or else what it
+    needs at least, and False."""
+    peaks = [int((device.memory_stats() or {}).get("peak_bytes_in_use", 0)) for device in jax.local_devices()]
+    return (sum(peaks), True) if any(peaks) else (_training(experiment), False)
 
 
 def _shares() -> list[int]:
@@ -154,7 +161,8 @@ def _rounded(value: int) -> int:
     return value - value % 2 if value > 2 else value
 
 
-def _bytes(count: float) -> str:
+def readable(count: float) -> str:
+    """A number of bytes in a unit that suits it."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if count < 1024:
             return f"{count:.0f} {unit}"

@@ -28,16 +28,9 @@ SAID = 300
 def read_record(file: Path) -> dict[str, Any]:
     """The record under today's names, or a UserError."""
     try:
-        record = json.loads(files.read(file, LARGEST).decode())
-        json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair could not be printed
-    except RecursionError as error:
-        raise broken(file, "it is nested too deeply") from error
+        record = read_fields(file)
     except (OSError, ValueError) as error:
         raise broken(file, files.reason(error)) from error
-    if not isinstance(record, dict):
-        raise broken(file, "it is not a group of fields")
-    if _is_deep(record):
-        raise broken(file, "it is nested too deeply")
     version = record.get("format")
     if type(version) is not int or version < 1:
         raise broken(file, f"its format should be a whole number from 1 to {FORMAT}, not {version!r}")
@@ -52,6 +45,20 @@ def read_record(file: Path) -> dict[str, Any]:
         if name in record and not holds(record[name]):
             raise broken(file, f"its {name} should be {what}")
     return upgrade(record)
+
+
+def read_fields(file: Path) -> dict[str, Any]:
+    """What a JSON file holds; an OSError or a ValueError that says why if that is not a group of fields."""
+    try:
+        found = json.loads(files.read(file, LARGEST).decode())
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair could not be printed
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("it is not a group of fields")
+    if _is_deep(found):
+        raise ValueError("it is nested too deeply")
+    return found
 
 
 def read_experiment(record: dict[str, Any], file: Path) -> Experiment:
