@@ -30,6 +30,8 @@ class Status(NamedTuple):
     """when it was last written to, in seconds since 1970"""
     pace: float
     """seconds per iteration of late; NaN if unknown"""
+    seen: bool
+    """whether its process is seen, on this machine"""
 
 
 def status(run: Run, table: Mapping[str, np.ndarray], local: bool = False) -> Status:
@@ -47,7 +49,7 @@ def status(run: Run, table: Mapping[str, np.ndarray], local: bool = False) -> St
         state = "not begun"
     else:
         state = "running" if lately and not local else "stopped"
-    return Status(state, iteration, touched, pace)
+    return Status(state, iteration, touched, pace, held)
 
 
 def _touched(run: Run) -> float:
