@@ -326,7 +326,7 @@ def test_an_episode_that_has_just_begun_has_seen_the_present(trained: Path) -> N
     own = jax.tree.map(lambda leaf: leaf[0], state.learner.bonus)
     world = jax.device_get(jax.tree.map(lambda leaf: leaf[0, 0], state.envs.now.state))
     memory = jax.tree.map(lambda leaf: leaf[0], own.memory)._replace(filled=jnp.int32(0))
-    found = distance_map.level(run.experiment.env.make(), run.experiment.bonus, own.learner, memory, world)
+    found = distance_map.present(run.experiment.env.make(), run.experiment.bonus, own.learner, memory, world)
     np.testing.assert_allclose(found.bonus, found.distance, atol=1e-4)
 
 

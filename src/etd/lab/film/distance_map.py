@@ -46,7 +46,7 @@ class Inside(NamedTuple):
     """how many cells the agent is wide"""
 
 
-class Level(NamedTuple):
+class Present(NamedTuple):
     """What the model makes of one level as it stands; [H, W], NaN where the agent cannot get to."""
 
     distance: np.ndarray
@@ -76,11 +76,11 @@ def look(env: DeviceEnv, bonus: Any, learner: Learner, states: PyTree) -> Inside
     return Inside(np.stack(maps), np.array(places), np.array(nearest), _width(env))
 
 
-def level(env: DeviceEnv, bonus: Any, learner: Learner, seen: Memory, state: PyTree) -> Level:
+def present(env: DeviceEnv, bonus: Any, learner: Learner, seen: Memory, state: PyTree) -> Present:
     """The learned distance and the bonus in one environment's ``state``, whose episode has ``seen`` [L, F]."""
     env = check(env, bonus)
     distance, place = _on_cells(env, state, _map(env, bonus, learner, state)[0])
-    return Level(distance, _on_cells(env, state, _bonus(env, bonus, learner, seen, state))[0], place, _width(env))
+    return Present(distance, _on_cells(env, state, _bonus(env, bonus, learner, seen, state))[0], place, _width(env))
 
 
 def check(env: DeviceEnv, bonus: Any) -> Places:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from etd.core.errors import UserError
 from etd.lab.film import distance_map
-from etd.lab.film.distance_map import Level
+from etd.lab.film.distance_map import Present
 from etd.lab.film.watch import choose
 from etd.lab.runs import session
 from etd.lab.runs.store import Run
@@ -79,7 +79,7 @@ class Maps:
         try:
             found = draw(self.path, self.seed)
         except UserError as error:
-            found = {"words": str(error)}
+            found = {"words": f"There is no map. {error}"}
         except Exception as error:  # whatever a map stumbles over, the page goes on without
             found = {"words": f"The map could not be drawn ({type(error).__name__}: {error})."}
         self._drawn = mark
@@ -97,22 +97,22 @@ def draw(path: Path, seed: int | None = None) -> dict[str, Any]:
     bonus = state.learner.bonus
     learner = jax.tree.map(lambda leaf: leaf[index], bonus.learner)
     now, seen = jax.device_get(jax.tree.map(lambda leaf: leaf[index, 0], (state.envs.now.state, bonus.memory)))
-    level = distance_map.level(env, experiment.bonus, learner, seen, now)
+    found = distance_map.present(env, experiment.bonus, learner, seen, now)
     return {
         "seed": run.seeds[index],
         "step": int(state.iteration[index]) * experiment.steps_per_iteration,
         "seen": int(seen.filled),
-        "distance": _rows(level, level.distance),
-        "bonus": _rows(level, level.bonus),
-        "place": list(level.place),
-        "wide": level.wide,
+        "distance": _rows(found, found.distance),
+        "bonus": _rows(found, found.bonus),
+        "place": list(found.place),
+        "wide": found.wide,
         "picture": _png(np.asarray(env.render(now))),
     }
 
 
-def _rows(level: Level, cells: np.ndarray) -> list[list[float | None]]:
+def _rows(now: Present, cells: np.ndarray) -> list[list[float | None]]:
     """As JSON has it: None for NaN. The right half of a first-person maze is its view, which has no cells."""
-    shown = cells if level.wide == 1 else cells[:, : len(cells)]
+    shown = cells if now.wide == 1 else cells[:, : len(cells)]
     return [[round(value, 4) if math.isfinite(value) else None for value in row] for row in shown.tolist()]
 
 
