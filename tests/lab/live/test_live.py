@@ -183,6 +183,17 @@ def test_mistakes_get_a_sentence(
         assert said in capsys.readouterr().err
 
 
+def test_the_gpu_is_left_to_the_training(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "")  # restored in the end
+    for given, used in ((None, "cpu"), ("cuda", "cuda")):
+        monkeypatch.delenv("JAX_PLATFORMS")
+        if given:
+            monkeypatch.setenv("JAX_PLATFORMS", given)
+        with pytest.raises(SystemExit):
+            main(["watch", "--live", str(trained), "--seed", "9"])
+        assert os.environ["JAX_PLATFORMS"] == used
+
+
 # What it says ----------------------------------------------------------------------------------------------------
 
 
