@@ -18,7 +18,7 @@ import etd
 
 SOURCE = Path(etd.__file__).parent
 LINE = ["core", "nets", "envs", "bonuses", "agent", "training", "lab", "adapters", "cli"]
-ROOMS = ["runs", "report", "film", "mazes", "bench", "check", "compare", "paper"]
+ROOMS = ["runs", "report", "film", "live", "mazes", "bench", "check", "compare", "paper"]
 APART = [{"bonuses", "agent"}, {"film", "mazes"}, {"film", "bench"}, {"mazes", "bench"}, {"check", "bench"}]
 """Neither imports the other."""
 

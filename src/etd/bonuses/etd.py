@@ -86,7 +86,7 @@ class ETD(LearnedBonus):
         net: DistanceNet = state.learner.net()
         successors = rollout.next_obs if self.ending == "last" else rollout.obs[1:]
         present, after = embed(net.trunk, rollout.obs[:-1]), embed(net.trunk, successors)
-        seen, bonus = memory.recall(state.memory, present, after, rollout.done, self._nearest, net.encode)
+        seen, bonus = memory.recall(state.memory, present, after, rollout.done, self.nearest, net.encode)
         return state._replace(memory=seen), Scored(bonus, (), {"memory_filled": memory.occupancy(seen)})
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Pair:
@@ -109,5 +109,6 @@ class ETD(LearnedBonus):
             return energies.mrn_symmetric(x, y)
         return energies.DISTANCES[self.energy](x, y)
 
-    def _nearest(self, past: Array, new: Array, stored: Array) -> Array:
+    def nearest(self, past: Array, new: Array, stored: Array) -> Array:
+        """The bonus [B] of embeddings new [B, D] among those past [A, D] that are ``stored`` [A, B]."""
         return energies.AGGREGATES[self.aggregate](self.distance(past, new), stored)

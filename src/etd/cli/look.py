@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import tyro
@@ -17,14 +18,17 @@ def watch(
     episodes: int = 3,
     greedy: Flag = False,
     distance: Flag = False,
+    live: Flag = False,
+    port: Number = None,
     import_: Import = (),
 ) -> None:
-    """Film an episode with the bonus plotted beside it, as GIF or MP4; needs no display.
+    """Film an episode with the bonus plotted beside it, as GIF or MP4; or follow a training as it runs.
 
     For example:
 
         etd watch runs/DoorKey-8x8-v0-etd
         etd watch --distance runs/DoorKey-8x8-v0-etd
+        etd watch --live runs/DoorKey-8x8-v0-etd
 
     Args:
         run: the run's directory, or that of an exported agent.
@@ -33,14 +37,26 @@ def watch(
         episodes: how many to play; the first solved one is filmed.
         greedy: take the most likely action instead of sampling.
         distance: also draw the learned distance from the agent to every reachable cell (bonus etd).
+        live: instead of a film, a page for the browser that follows the training; only this machine can open it.
+        port: the port of that page; the first free one from 8383 on if omitted.
         import_: your own modules that the run uses.
     """
+    if live:
+        if out is not None or episodes != 3 or greedy or distance:
+            raise UserError("--live films nothing. Leave out --out, --episodes, --greedy and --distance.")
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before JAX is imported: the training has the GPU
+    elif port is not None:
+        raise UserError("--port is for --live. Leave it out.")
     from etd.core import plugins
     from etd.lab.film import watch
+    from etd.lab.live.serve import serve
 
     plugins.trust(import_)
-    out = out or run / ("distance.gif" if distance else "episode.gif")
-    print(f"Filmed: {watch.film(run, out, seed, episodes, greedy, distance)}")
+    if live:
+        serve(run, port, seed)
+    else:
+        out = out or run / ("distance.gif" if distance else "episode.gif")
+        print(f"Filmed: {watch.film(run, out, seed, episodes, greedy, distance)}")
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: OptionalPath = None, import_: Import = ()) -> None:

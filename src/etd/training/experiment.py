@@ -11,6 +11,7 @@ from etd.bonuses import BONUSES, ETD, Bonus
 from etd.core import plugins
 from etd.core.limits import limited
 from etd.envs import Task
+from etd.training import summary
 from etd.training.reward import Mix
 
 
@@ -49,6 +50,12 @@ class Experiment:
             object.__setattr__(self, "bonus", bonuses.make(self.bonus))
         for name, slot, ours in (("bonus", Bonus, BONUSES), ("ppo", PPO, {"ppo": PPO}), ("mix", Mix, {"mix": Mix})):
             object.__setattr__(self, name, plugins.instance(slot, ours, getattr(self, name)))
+
+    def __repr__(self) -> str:
+        return summary.words(self)
+
+    def _repr_html_(self) -> str:
+        return summary.html(self)
 
     @property
     def steps_per_iteration(self) -> int:

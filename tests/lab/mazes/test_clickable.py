@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.browser import CHROMIUM
 
 from etd.envs.maze import Maze
 from etd.lab.mazes import clickable
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PROBE = """
 <script>
 const said = { errors: [] }, canvases = [...document.querySelectorAll("canvas")];

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import ndimage
 
 from etd.bonuses import ETD
+from etd.bonuses.memory import Memory
 from etd.core.errors import UserError
 from etd.core.types import Array, PyTree
 from etd.envs.base import DeviceEnv
@@ -45,6 +46,19 @@ class Inside(NamedTuple):
     """how many cells the agent is wide"""
 
 
+class Present(NamedTuple):
+    """What the model makes of one level as it stands; [H, W], NaN where the agent cannot get to."""
+
+    distance: np.ndarray
+    """from the agent"""
+    bonus: np.ndarray
+    """what a cell would give if the agent reached it now"""
+    place: tuple[int, int]
+    """the agent's row and column"""
+    wide: int
+    """how many cells the agent is wide"""
+
+
 def look(env: DeviceEnv, bonus: Any, learner: Learner, states: PyTree) -> Inside:
     """The learned distance for the states [T+1, ...] of one episode."""
     env = check(env, bonus)
@@ -53,17 +67,20 @@ def look(env: DeviceEnv, bonus: Any, learner: Learner, states: PyTree) -> Inside
     for step in range(steps):
         state = jax.tree.map(lambda leaf, step=step: leaf[step], states)
         distance, present = _map(env, bonus, learner, state)
-        if isinstance(env, Maze3D):
-            maps.append(plan.spread(np.asarray(distance).reshape(env.size, env.size)))
-            place = plan.cell(np.asarray(state.place))
-        else:
-            free, place = _reachable(env, state)
-            maps.append(np.where(free, np.asarray(distance).reshape(free.shape), np.nan))
+        cells, place = _on_cells(env, state, distance)
+        maps.append(cells)
         places.append(place)
         own.append(present)
     between = np.asarray(bonus.distance(jnp.stack(own), jnp.stack(own)))
     nearest = [-1] + [int(between[:t, t].argmin()) for t in range(1, steps)]
-    return Inside(np.stack(maps), np.array(places), np.array(nearest), plan.AGENT if isinstance(env, Maze3D) else 1)
+    return Inside(np.stack(maps), np.array(places), np.array(nearest), _width(env))
+
+
+def present(env: DeviceEnv, bonus: Any, learner: Learner, seen: Memory, state: PyTree) -> Present:
+    """The learned distance and the bonus in one environment's ``state``, whose episode has ``seen`` [L, F]."""
+    env = check(env, bonus)
+    distance, place = _on_cells(env, state, _map(env, bonus, learner, state)[0])
+    return Present(distance, _on_cells(env, state, _bonus(env, bonus, learner, seen, state))[0], place, _width(env))
 
 
 def check(env: DeviceEnv, bonus: Any) -> Places:
@@ -84,6 +101,30 @@ def _map(env: Places, bonus: ETD, learner: Learner, state: PyTree) -> tuple[Arra
     here, there = _views(env, state)
     embedded = net.encode(net.trunk(jnp.concatenate([here[None], there])))
     return bonus.distance(embedded[:1], embedded[1:])[0], embedded[0]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _bonus(env: Places, bonus: ETD, learner: Learner, seen: Memory, state: PyTree) -> Array:
+    """[H * W] the bonus of the same state with the agent in every place."""
+    net = learner.net()
+    here, there = _views(env, state)
+    features = net.trunk(jnp.concatenate([here[None], there]))
+    past = net.encode(jnp.concatenate([features[:1], seen.values]))
+    # An episode that has just begun has seen nothing but the present.
+    stored = jnp.concatenate([seen.filled[None] == 0, jnp.arange(len(seen.values)) < seen.filled])
+    return bonus.nearest(past, net.encode(features[1:]), jnp.broadcast_to(stored[:, None], (len(past), len(there))))
+
+
+def _on_cells(env: Places, state: PyTree, values: Array) -> tuple[np.ndarray, tuple[int, int]]:
+    """[H, W] the values [H * W] of places, NaN where the agent cannot get to; and its row and column."""
+    if isinstance(env, Maze3D):
+        return plan.spread(np.asarray(values).reshape(env.size, env.size)), plan.cell(np.asarray(state.place))
+    free, place = _reachable(env, state)
+    return np.where(free, np.asarray(values).reshape(free.shape), np.nan), place
+
+
+def _width(env: Places) -> int:
+    return plan.AGENT if isinstance(env, Maze3D) else 1
 
 
 def _views(env: Places, state: PyTree) -> tuple[Array, Array]:

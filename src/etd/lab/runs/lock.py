@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ except ImportError:  # Windows
 
 FILE = ".lock"
 """Locked in place of the directory by file systems that lock only files open for writing, as NFS does."""
+LISTED = Path("/proc/locks")
+"""Where Linux lists the locks that are held, each with the inode of what is locked."""
 
 
 @contextmanager
@@ -41,6 +43,21 @@ def claim(path: Path) -> Iterator[list[str]]:
     finally:
         if handle is not None:
             os.close(handle)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process is seen to train a run. The lock is looked up, not tried: that could refuse a training that
+    starts just now. Those of other machines, and on other systems than Linux, are not seen."""
+    inodes = set()
+    for target in (path, path / FILE):
+        with suppress(OSError):
+            inodes.add(str(target.stat().st_ino))
+    try:
+        rows = [line.split() for line in LISTED.read_text().splitlines()]
+    except OSError:
+        return False
+    # By inode alone: some file systems give another device number here than stat does.
+    return any(row[1] == "FLOCK" and row[-3].rpartition(":")[2] in inodes for row in rows if len(row) >= 8)
 
 
 def _locked(path: Path) -> int | None:

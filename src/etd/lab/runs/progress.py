@@ -15,16 +15,20 @@ from etd.training.experiment import Experiment
 
 QUIET_EVERY = 10.0
 """Seconds between lines when the output is not a terminal."""
+NOTEBOOK_EVERY = 1.0
+"""Seconds between changes of the one line in a notebook."""
 
 
 class Progress:
-    """A live bar on a terminal, an occasional line elsewhere, nothing when quiet."""
+    """A live bar on a terminal, one line that changes in a notebook, an occasional line elsewhere, nothing when
+    quiet."""
 
     def __init__(self, experiment: Experiment, quiet: bool = False, spent: float = 0.0):
         self.experiment = experiment
         self.spent = spent
         self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
         self.live = self.console.is_terminal and not quiet
+        self.line = _Line() if self.console.is_jupyter and not quiet else None
         columns = [BarColumn(24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
         self.bar = Bar(*columns, console=self.console, disable=not self.live, transient=False)
         self.began = self.first = time.monotonic()
@@ -63,9 +67,9 @@ class Progress:
         text = self._text(metrics, now, step)
         self.bar.update(self.task, completed=step, description=text)
         last = step >= self.experiment.iterations * self.experiment.steps_per_iteration
-        if not self.live and (now - self.spoke > QUIET_EVERY or last):
+        if not self.live and (now - self.spoke > (NOTEBOOK_EVERY if self.line else QUIET_EVERY) or last):
             self.spoke = now
-            self.say(f"{step:>11,} steps  {text}")
+            (self.line.show if self.line else self.say)(f"{step:>11,} steps  {text}")
 
     def _text(self, metrics: dict[str, np.ndarray], now: float, step: int) -> str:
         done = (step - self.first_step) * self.experiment.seeds
@@ -76,6 +80,21 @@ class Progress:
         shown += [("model_accuracy", "model accuracy", ".0%"), ("states", "states", ",.0f")]
         parts = [f"{label} {_mean(metrics[name]):{how}}" for name, label, how in shown if name in metrics]
         return rate + "  ".join(parts)
+
+
+class _Line:
+    """A line in a notebook's output that the next one replaces. Rich's own bar would need ipywidgets for that."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+
+    def show(self, text: str) -> None:
+        from IPython.display import display  # there is one wherever rich finds a notebook
+
+        if self.handle is None:
+            self.handle = display({"text/plain": text}, raw=True, display_id=True)
+        else:
+            self.handle.update({"text/plain": text}, raw=True)
 
 
 class Chunks:

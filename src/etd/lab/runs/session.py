@@ -73,7 +73,7 @@ def train(
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
     ...                 fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
     >>> run.metrics()["step"]
-    array([64.])
+    array([64])
     """
     if experiment is None:
         experiment = presets.choose(
@@ -119,7 +119,7 @@ def resume(
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
     ...                 fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
     >>> etd.resume("runs/example", steps=128, quiet=True).metrics()["step"]
-    array([ 64., 128.])
+    array([ 64, 128])
     """
     run, end, _ = Run.open(path), _End(until, deadline), _save_every()
     refuse_copy(run)

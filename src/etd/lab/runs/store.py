@@ -28,7 +28,7 @@ from etd.core import files
 from etd.core.errors import UserError
 from etd.core.types import PyTree
 from etd.core.version import __version__
-from etd.lab.runs import checkpoint, table
+from etd.lab.runs import checkpoint, notebook, table
 from etd.lab.runs.checkpoint import DamagedError, MismatchError
 from etd.lab.runs.config import sources, to_dict, unavailable, unwritable
 from etd.lab.runs.migrate import FORMAT
@@ -67,6 +67,12 @@ class Run:
         self.experiment: Experiment = experiment or _live.get(path.resolve()) or read_experiment(record, file)
         self.stopped = 0
         """the signal that ended the training that returned this object; 0 if none did"""
+
+    def __repr__(self) -> str:
+        return notebook.words(self)
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self)
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, overwrite: bool = False) -> Run:
@@ -260,10 +266,9 @@ class Run:
             self.metrics_file.unlink(missing_ok=True)
 
     def metrics(self) -> dict[str, np.ndarray]:
-        """Every column as an array [rows]; rows are ordered by iteration, then seed."""
-        found = self._table()
-        columns = zip(found.header, zip(*found.numbers, strict=True), strict=True) if found.rows else ()
-        return {name: np.array(column) for name, column in columns}
+        """Every column as an array [rows], of whole numbers where all are; rows are ordered by iteration, then seed.
+        ``pandas.DataFrame(run.metrics())`` is the same as a table."""
+        return self._table().columns()
 
     def keep(self, folder: Path, points: int = 50) -> Run:
         """A small copy for a repository: the record, and metrics of about ``points`` iterations, including the last."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 LARGEST = 1 << 31
 """Bytes; the longest trainings write a hundredth of it."""
@@ -20,6 +23,7 @@ LISTED = 4
 """Gaps that are listed one by one."""
 _NEEDED = ("iteration", "seed", "step", "wall")
 """Columns that are finite in every row."""
+_WHOLE = re.compile(r"-?[0-9]{1,18}")  # what 64 bits are sure to hold
 
 
 class Table(NamedTuple):
@@ -39,6 +43,18 @@ class Table(NamedTuple):
     def iterations(self) -> list[int]:
         """The iteration of each row."""
         return [int(row[self.header.index("iteration")]) for row in self.numbers]
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Each column [rows], as integers if all its cells are written as such."""
+        if not self.rows:
+            return {}
+        cells = zip(self.header, zip(*self.rows, strict=True), zip(*self.numbers, strict=True), strict=True)
+        return {name: _column(words, values) for name, words, values in cells}
+
+
+def _column(words: tuple[str, ...], values: tuple[float, ...]) -> np.ndarray:
+    whole = all(map(_WHOLE.fullmatch, words))
+    return np.array([int(cell) for cell in words], np.int64) if whole else np.array(values)
 
 
 def parse(content: bytes, seeds: range) -> Table:
