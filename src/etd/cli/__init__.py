@@ -18,6 +18,7 @@ from etd.cli.look import distance, report, watch
 from etd.cli.train import evaluate, export, resume, train
 from etd.core import files
 from etd.core.errors import UserError
+from etd.core.words import printable
 
 COMMANDS: dict[str, Any] = {
     "list": list_,
@@ -85,7 +86,7 @@ def _run(words: list[str]) -> None:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    print(f"etd: {sentence}", file=sys.stderr)
+    print(f"etd: {printable(sentence)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
 
 from etd.cli.options import Import, Set
+from etd.core.terminal import Terminal
+from etd.core.words import say
 
 
 def bench() -> None:
@@ -57,7 +58,7 @@ def training(
     for assignment in set_:
         experiment = override(experiment, assignment)
     _check(out)
-    console = Console(highlight=False)
+    console = Terminal()
     with console.status("compiling and timing; a few minutes on a CPU"):
         result = training.training(check(experiment), repeats)
     console.print(training.table(result))
@@ -167,7 +168,7 @@ def _write(result: dict[str, Any], out: Path) -> None:
     from etd.core import files
 
     files.write(out, json.dumps(result, indent=2) + "\n")
-    print(f"Written to {out}")
+    say(f"Written to {out}")
 
 
 BENCHMARKS: dict[str, Any] = {"training": training, "env": env, "bonus": bonus, "host": host, "parity": parity}

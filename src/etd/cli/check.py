@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from etd.cli.options import Import, Number, Set
+from etd.core.terminal import Terminal
 
 
 def check(
@@ -49,7 +49,7 @@ def check(
     for assignment in (*set_, *([f"seed={seed}"] if seed is not None else [])):
         experiment = override(experiment, assignment)
     bonuses.prepare(experiment)  # before the environment is compiled
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(soft_wrap=True)
     good = True
     for title, examine in (
         (experiment.env.id, lambda: envs.examine(experiment.env, experiment.seed)),
@@ -57,10 +57,11 @@ def check(
     ):
         with console.status("compiling and playing; about a minute on a CPU"):
             findings = examine()
-        console.print(f"[bold]{title}[/bold]:")
+        console.print(f"{title}:", style="bold")
         for finding in findings:
-            console.print(f"  {'[green]ok[/green]   ' if finding.good else '[red]wrong[/red]'}  ", end="")
-            console.print(finding.words, markup=False)
+            mark = "[green]ok[/green]   " if finding.good else "[red]wrong[/red]"
+            console.print(f"  {mark}  ", end="", markup=True)
+            console.print(finding.words)
         good = good and all(finding.good for finding in findings)
         if not good:  # a bonus cannot be judged in a broken environment
             sys.exit(1)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
-from rich.console import Console
 
 from etd.cli.options import Bonuses, Envs, Flag, Import, Name, Number, Only, OptionalPath, Real, Set
+from etd.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from etd.lab.compare.compare import Comparison
@@ -59,7 +59,7 @@ def compare(
     plugins.trust(import_)
     plan = comparing.plan_pairs(env, bonus, out or comparing.OUT, seeds=seeds, steps=steps, assignments=set_)
     if dry_run:
-        comparing.show(plan, workers, Console(highlight=False))
+        comparing.show(plan, workers, Terminal())
         return
     _finish(comparing.carry_out(plan, "compare", budget=budget, workers=workers, cluster=cluster, keep=keep))
 
@@ -115,7 +115,7 @@ def reproduce(
     out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
     plan = paper.plan(figure, out, only=only, seeds=seeds, steps=steps, quick=quick, assignments=set_)
     if dry_run:
-        show(plan, workers, Console(highlight=False))
+        show(plan, workers, Terminal())
         return
     _finish(paper.reproduce(figure, plan, budget=budget, workers=workers, cluster=cluster, keep=keep))
 

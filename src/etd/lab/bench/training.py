@@ -19,12 +19,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import jaxprs_in_params
-from rich.console import Console
 from rich.table import Table
 
 from etd.core.errors import UserError
 from etd.core.keys import named
+from etd.core.terminal import Terminal
 from etd.core.types import Array, Key, PyTree, Rollout
+from etd.core.words import counted, say
 from etd.envs import Task, autoreset
 from etd.envs.autoreset import Envs
 from etd.envs.base import DeviceEnv, random_actions
@@ -136,7 +137,7 @@ def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) ->
     The programs are compiled in parallel, then timed one by one.
     """
     timing.check_repeats(repeats)
-    console = Console(highlight=False)
+    console = Terminal()
 
     def ready(name: str) -> tuple[str, Backend, TrainState]:
         experiment = check(replace(presets.choose(env, name), num_envs=16, rollout_steps=512, seeds=seeds))
@@ -161,7 +162,7 @@ def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) ->
 
 def environment(name: str, picture: Path) -> dict[str, Any]:
     """Steps per second of the environment alone at many batch sizes; Farama's and navix's too, if installed."""
-    console = Console(highlight=False)
+    console = Terminal()
     found: list[Speed] = []
 
     def note(speed: Speed | None) -> None:
@@ -193,12 +194,12 @@ def parity(steps: int) -> dict[str, Any]:
     if steps < 1:
         raise UserError(f"{steps} steps cannot be compared. Ask for at least 1.")
     try:
-        with Console().status("comparing") as status:
+        with Terminal().status("comparing") as status:
             report = parity.run(steps, tell=lambda name: status.update(f"comparing {name}"))
     except ImportError as error:
         raise UserError(str(error)) from error
-    print(f"{report.steps:,} steps, {report.episodes:,} episodes, {len(report.by_level)} levels: ", end="")
-    print(f"{report.mismatches} mismatches. {report.first}")
+    done = [(report.steps, "step"), (report.episodes, "episode"), (len(report.by_level), "level")]
+    say(f"{', '.join(counted(*pair) for pair in done)}: {report.mismatches:,} mismatches. {report.first}")
     return asdict(report)
 
 

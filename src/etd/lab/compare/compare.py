@@ -17,6 +17,7 @@ from rich.table import Table
 from etd.bonuses import Bonus
 from etd.core import files, plugins
 from etd.core.errors import UserError
+from etd.core.terminal import Terminal
 from etd.envs import Task
 from etd.lab.compare import plan as plans
 from etd.lab.compare.execute import check_options, execute
@@ -168,7 +169,7 @@ def carry_out(
         files.refuse_unwritable(folder, folder=True)
     if keep and keep.resolve() == plan.out.resolve():
         raise UserError(f"{keep} holds the runs themselves, which copies would overwrite. Choose another --keep.")
-    console = Console(highlight=False, quiet=quiet)
+    console = Terminal(quiet=quiet)
     show(plan, workers, console)
     plan = execute(plan, budget=budget, workers=workers, cluster=cluster, quiet=quiet)
     shown = _kept(plan, keep) if keep else plan
@@ -181,13 +182,13 @@ def carry_out(
         page = report.write([run.path for run in runs.values()], shown.out / f"{name}.html", judge(finished), errors)
         console.print(summary(shown))
         for path in (page, *report.pictures(page)):
-            console.print(f"Written: {path}", markup=False, soft_wrap=True)
+            console.print(f"Written: {path}", soft_wrap=True)
     else:
         console.print("Nothing has run yet, so there is nothing to plot.")
     left = tuple(job.entry.name for job in plan.jobs if not job.done and not job.error)
     if left:
         words = f"Left: {', '.join(left)}. Run the same command again to continue."
-        console.print(words, markup=False, soft_wrap=True)
+        console.print(words, soft_wrap=True)
     return Comparison(runs, page, {_key(job): job.error for job in failed}, left, plan.stopped)
 
 
@@ -196,7 +197,7 @@ def show(plan: Plan, workers: int, console: Console) -> None:
     check_options(workers)
     console.print(plans.table(plan, workers))
     for note in plan.notes:
-        console.print(note, markup=False, soft_wrap=True)
+        console.print(note, soft_wrap=True)
 
 
 def _key(job: Job) -> tuple[str, str]:
@@ -219,10 +220,10 @@ def _tell_failures(jobs: list[Job], console: Console) -> None:
         by_words.setdefault(job.error.strip(), []).append(job)
     for words, those in by_words.items():
         names = ", ".join(job.entry.name for job in those)
-        console.print(f"Failed: {names}\n{words}", markup=False, soft_wrap=True)
+        console.print(f"Failed: {names}\n{words}", soft_wrap=True)
     if jobs:
         files = f"{jobs[0].path / plans.ERROR}" if len(jobs) == 1 else f"the {plans.ERROR} of each"
-        console.print(f"Saved in {files}. Run the same command again to retry.", markup=False, soft_wrap=True)
+        console.print(f"Saved in {files}. Run the same command again to retry.", soft_wrap=True)
 
 
 def summary(plan: Plan) -> Table:

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
-from rich.console import Console
 
 from etd.core import files, plugins
 from etd.core.errors import UserError
 from etd.core.limits import is_number, is_whole
+from etd.core.terminal import Terminal
+from etd.core.words import printable
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
 from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
@@ -99,12 +100,12 @@ def execute(
             _refuse(job, alone)
     if not alone:  # longest first, so that no long one is left to train alone at the end
         todo.sort(key=lambda job: (job.steps - job.goal) * job.entry.experiment.seeds)
-    console = Console(highlight=False, quiet=quiet)
+    console = Terminal(quiet=quiet)
 
     def tell(index: int, ending: Ending) -> None:
         job = todo[index]
         state = "failed, see below" if ending.error else f"{ending.steps:,} of {job.goal:,} steps"
-        console.print(f"{job.entry.name}: {state}", markup=False, soft_wrap=True)
+        console.print(f"{job.entry.name}: {state}", soft_wrap=True)
 
     # Absolute, because a cluster's workers run in another directory.
     how = (deadline, plan.quick, quiet or plan.quick or not alone, plugins.named())
@@ -238,7 +239,7 @@ class _Here:
 
     def submit(self, work: Work) -> Hashable:
         if not work.quiet:  # the output of training does not name the method
-            print(f"{work.name}:", flush=True)
+            print(f"{printable(work.name)}:", flush=True)
         ending = train(work)
         if ending.stopped:  # the signal arrived during training, which handled it
             self.stop.append(ending.stopped)

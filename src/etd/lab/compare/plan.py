@@ -20,6 +20,7 @@ from rich.table import Table
 
 from etd.core import files
 from etd.core.errors import UserError
+from etd.core.words import counted
 from etd.envs.host.pool import workers_here
 from etd.lab.report import write as report
 from etd.lab.runs.config import assign, split
@@ -131,7 +132,7 @@ def make(
         job = job_at(entry, out / tasks[entry.task] / methods[entry.method])
         if seeds is not None and job.done and (there := Run.open(job.path).experiment.seeds) != seeds:
             raise UserError(
-                f"{job.path} is done with {there} seeds, not {seeds}. Choose another --out, or omit --seeds."
+                f"{job.path} is done with {counted(there, 'seed')}, not {seeds}. Choose another --out, or omit --seeds."
             )
         jobs.append(job)
     return Plan(tuple(jobs), out, quick, tuple(notes))
@@ -258,7 +259,7 @@ def table(plan: Plan, workers: int = 1) -> Table:
     seen = rate_seen(plan)
     device = jax.devices()[0].device_kind
     basis = f"{seen:,.0f} steps/s measured here" if seen else "rates of other machines"
-    runs = f"{len(plan.jobs)} run{'s' * (len(plan.jobs) > 1)}"
+    runs = counted(len(plan.jobs), "run")
     rows = Table(title=f"{runs} on {device} (times estimated from {basis})", title_justify="left", box=None)
     for title in ("task/method", "seeds", "steps", "", "left"):
         rows.add_column(title, justify="left" if title in ("task/method", "") else "right")

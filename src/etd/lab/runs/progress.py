@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from etd.core.terminal import Terminal
+from etd.core.words import counted
 from etd.training.experiment import Experiment
 
 QUIET_EVERY = 10.0
@@ -23,7 +25,7 @@ class Progress:
     def __init__(self, experiment: Experiment, quiet: bool = False, spent: float = 0.0):
         self.experiment = experiment
         self.spent = spent
-        self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = Terminal(quiet=quiet, soft_wrap=True)
         self.live = self.console.is_terminal and not quiet
         columns = [BarColumn(24), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}")]
         self.bar = Bar(*columns, console=self.console, disable=not self.live, transient=False)
@@ -44,7 +46,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a sentence above the bar."""
-        self.bar.console.print(text, markup=False)  # the text may come from the user's environment
+        self.bar.console.print(text)
 
     def compiling(self) -> None:
         """Announce the compilation, during which nothing moves."""
@@ -52,7 +54,7 @@ class Progress:
         total = e.iterations * e.steps_per_iteration
         self.task = self.bar.add_task("compiling (half a minute, once per experiment)", total=total)
         if not self.live:
-            self.say(f"compiling {e.env.id}, {e.seeds} seed{'s' * (e.seeds > 1)}, {total:,} steps ...")
+            self.say(f"compiling {e.env.id}, {counted(e.seeds, 'seed')}, {counted(total, 'step')} ...")
 
     def update(self, metrics: dict[str, np.ndarray]) -> None:
         """Show the metrics [S] of one iteration, averaged over seeds."""

@@ -20,6 +20,7 @@ from etd.core import files
 from etd.core.errors import UserError
 from etd.core.limits import is_number
 from etd.core.types import Metrics
+from etd.core.words import printable
 from etd.envs.families import title
 from etd.lab.runs import export, memory, programs
 from etd.lab.runs.agent import Agent
@@ -180,7 +181,7 @@ def load(path: str | Path) -> Trained:
     _refuse_kept(run)
     state, _, complaints = run.load(backend.shapes(check(run.require())))
     for complaint in complaints:
-        warnings.warn(complaint, stacklevel=2)
+        warnings.warn(printable(complaint), stacklevel=2)
     return Trained(run, state)
 
 
