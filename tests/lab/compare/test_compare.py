@@ -219,6 +219,25 @@ def test_the_summary_is_the_interquartile_mean_of_what_seeds_ended_with(logged, 
     assert none_column == ["0.30 (one seed), stopped at 0%", "not run"]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "title"),
+    [
+        ([1], "Final return"),
+        ([2, 3, 1], "Final return: mean over seeds (95 % interval)"),
+        ([4, 5], "Final return: interquartile mean over seeds (95 % interval)"),
+        ([3, 4], "Final return: mean over seeds, interquartile from four seeds on (95 % interval)"),
+    ],
+)
+def test_the_summary_says_what_its_numbers_are(logged, tmp_path, seeds, title):
+    entries = []
+    for count in seeds:
+        run = logged(np.ones((count, 2)), f"runs/{count}/etd")
+        (run.path / "checkpoints" / "0000002.npz").touch()
+        entries.append(Entry(str(count), "etd", run.experiment))
+    assignments = ("num_envs=10", "ppo.minibatch=500", "bonus.minibatch=500")
+    assert summary(make(entries, tmp_path / "runs", assignments=assignments)).title == title
+
+
 def test_a_long_list_of_methods_goes_down(tmp_path):
     plan = plan_pairs(ENVS, ["etd", "rnd", "none"], tmp_path)
     method, *tasks = summary(plan).columns

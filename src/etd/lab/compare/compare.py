@@ -24,7 +24,7 @@ from etd.lab.compare.execute import check_options, execute
 from etd.lab.compare.plan import Entry, Job, Plan
 from etd.lab.report import statistics
 from etd.lab.report import write as report
-from etd.lab.report.curves import band, by_seed, centre
+from etd.lab.report.curves import QUARTILES, Floats, band, by_seed, centre
 from etd.lab.report.write import Judged
 from etd.lab.runs.config import bonus_name
 from etd.lab.runs.store import Run
@@ -227,26 +227,41 @@ def _tell_failures(jobs: list[Job], console: Console) -> None:
 
 
 def summary(plan: Plan) -> Table:
-    """Interquartile means of the final return by task and method, with 95 % intervals."""
+    """Means of the final return by task and method, interquartile from four seeds on, with 95 % intervals."""
     jobs = {_key(job): job for job in plan.jobs}
     tasks, methods = (list(dict.fromkeys(key[part] for key in jobs)) for part in (0, 1))
     tall = len(methods) > len(tasks)  # the longer list becomes the rows
     rows, columns = (methods, tasks) if tall else (tasks, methods)
-    title = "Final return: interquartile mean (95 % interval)"
+    ends = {key: _ends(job) for key, job in jobs.items() if job.steps}
+    sizes = {len(values) for values in ends.values() if len(values) > 1}
+    title = f"Final return: {_centre_of(sizes)} (95 % interval)" if sizes else "Final return"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for head in ("method" if tall else "task", *columns):
         table.add_column(head)
     for row in rows:
         keys = [(column, row) if tall else (row, column) for column in columns]
-        table.add_row(row, *(_final(jobs[key]) if key in jobs else "" for key in keys))
+        table.add_row(row, *(_final(jobs[key], ends.get(key)) if key in jobs else "" for key in keys))
     return table
 
 
-def _final(job: Job) -> str:
-    if not job.steps:
-        return "failed" if job.error else "not run"
+def _centre_of(sizes: set[int]) -> str:
+    """What ``centre`` computes from these numbers of seeds."""
+    if all(size >= QUARTILES for size in sizes):
+        return "interquartile mean over seeds"
+    if all(size < QUARTILES for size in sizes):
+        return "mean over seeds"
+    return "mean over seeds, interquartile from four seeds on"
+
+
+def _ends(job: Job) -> Floats:
+    """[S, 1] the last return of each seed that has one."""
     values = statistics.final(by_seed(Run.open(job.path), "return"))
-    values = values[np.isfinite(values)][:, None]
+    return values[np.isfinite(values)][:, None]
+
+
+def _final(job: Job, values: Floats | None) -> str:
+    if values is None:
+        return "failed" if job.error else "not run"
     if not len(values):
         words = "too few episodes"
     elif len(values) == 1:

@@ -30,12 +30,14 @@ from etd.core.errors import UserError
 from etd.core.limits import is_number, is_whole
 from etd.core.terminal import Terminal
 from etd.core.words import printable
+from etd.envs import missing_extra
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
 from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
 from etd.lab.runs import session
 from etd.lab.runs.config import unwritable
 from etd.lab.runs.store import Run
+from etd.lab.runs.validate import check
 from etd.training.experiment import Experiment
 
 LOSSES = 3
@@ -168,6 +170,8 @@ def _killed(times: int) -> str:
 
 def _refuse(job: Job, alone: bool) -> None:
     """Raise a UserError if a job cannot be trained."""
+    if missing_extra(job.entry.experiment.env.id):
+        check(job.entry.experiment)
     if (job.path / "run.json").exists():
         session.refuse_copy(Run.open(job.path))
         refuse_other_settings(job)

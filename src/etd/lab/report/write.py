@@ -210,7 +210,7 @@ def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
         f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(str(value))}</td></tr>\n'
         for key, value in run.record.get("versions", {}).items()
     )
-    made = page.code(command(run.experiment, run.path))
+    made = page.code(command(run.experiment, run.path, **run.asked))
     experiment = page.details("Experiment", page.code(json.dumps(run.record["experiment"], indent=2)))
     made += experiment + page.details("Versions", f"<table><tbody>\n{versions}</tbody></table>")
     if not few:

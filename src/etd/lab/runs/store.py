@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,21 @@ class Run:
         self.experiment = experiment
         self.record["experiment"] = to_dict(experiment)
         self._write_record()
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the command asked for besides the experiment: the return to stop at, and modules to import."""
+        return {name: self.record[name] for name in ("until", "imports") if name in self.record}
+
+    def ask(self, until: float | None, imports: Sequence[str]) -> None:
+        """Record what the command asks for now. The last one counts: without ``until`` a resumed run goes to its
+        end."""
+        asked: dict[str, Any] = {} if until is None else {"until": float(until)}
+        if imports:
+            asked["imports"] = list(imports)
+        if asked != self.asked:
+            self.record = {name: value for name, value in self.record.items() if name not in self.asked} | asked
+            self._write_record()
 
     def _write_record(self) -> None:
         files.write(self.path / FILE, json.dumps(self.record, indent=2) + "\n")
