@@ -45,7 +45,7 @@ def compare(
         steps: environment steps per seed; the preset's if omitted.
         budget: stop cleanly within this many minutes and report what is left.
         dry_run: show the plan with estimated times, without training.
-        workers: how many runs to train in parallel on this device.
+        workers: how many runs to train in parallel; each has its share of the devices.
         cluster: "auto" or the address of a Ray cluster to train on.
         out: directory of the runs, each in OUT/TASK/METHOD; runs/compare if omitted.
         keep: directory for copies of records and thinned metrics, small enough for a repository, and the figures.
@@ -97,8 +97,8 @@ def reproduce(
         budget: stop cleanly within this many minutes and report what is left.
         dry_run: show the plan with estimated times, without training.
         quick: small levels and agents, to test that everything works, in minutes on two cores.
-        workers: how many runs to train in parallel on this device; if omitted, 1, or 2 with --quick, where
-            compilation dominates.
+        workers: how many runs to train in parallel, each with its share of the devices; if omitted, 1, or 2 with
+            --quick, where compilation dominates.
         cluster: "auto" or the address of a Ray cluster to train on.
         out: directory of the runs; runs/FIGURE if omitted.
         keep: directory for copies of records and thinned metrics, small enough for a repository, and the figures.

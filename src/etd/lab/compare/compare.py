@@ -19,6 +19,7 @@ from etd.core import files, plugins
 from etd.core.errors import UserError
 from etd.core.terminal import Terminal
 from etd.envs import Task
+from etd.lab.compare import devices
 from etd.lab.compare import plan as plans
 from etd.lab.compare.execute import check_options, execute
 from etd.lab.compare.plan import Entry, Job, Plan
@@ -196,7 +197,7 @@ def show(plan: Plan, workers: int, console: Console) -> None:
     """Print the plan and its notes."""
     check_options(workers)
     console.print(plans.table(plan, workers))
-    for note in plan.notes:
+    for note in filter(None, (devices.sentence(workers), *plan.notes)):
         console.print(note, soft_wrap=True)
 
 

@@ -33,6 +33,7 @@ from etd.core.words import printable
 from etd.envs import missing_extra
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
+from etd.lab.compare import devices
 from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
 from etd.lab.runs import session
 from etd.lab.runs.config import unwritable
@@ -262,7 +263,8 @@ class _Worker:
     """A process that trains what it is sent. A separate interpreter, not a ``multiprocessing`` process, which would run
     the user's script again."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, workers: int) -> None:
+        self.number = number
         ours, theirs = socket.socketpair()
         with theirs:
             code = f"from etd.lab.compare.execute import serve; serve({theirs.fileno()}, {os.getpid()})"
@@ -272,7 +274,7 @@ class _Worker:
                 [sys.executable, "-c", code],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # only the parent handles Ctrl-C
-                env={**share, **os.environ, "PYTHONPATH": search_path()},
+                env={**share, **os.environ, **devices.environment(number, workers), "PYTHONPATH": search_path()},
             )
         self.line = Connection(ours.detach())
 
@@ -310,16 +312,18 @@ def serve(line: int, parent: int) -> None:
 
 
 class _Processes:
-    """In processes that share the device: several small agents use a GPU better than one. Without ``reuse``, a process
-    ends after its run and frees the device's memory."""
+    """In processes that share the devices: several small agents use a GPU better than one. Without ``reuse``, a process
+    ends after its run and frees its devices' memory."""
 
     def __init__(self, workers: int, reuse: bool):
         self.room, self.reuse = workers, reuse
+        self.free = list(range(workers))
+        """numbers of workers that are not running, which say what devices they would have"""
         self.busy: list[_Worker] = []
         self.idle: list[_Worker] = []
 
     def submit(self, work: Work) -> Hashable:
-        worker = self.idle.pop() if self.idle else _Worker()
+        worker = self.idle.pop() if self.idle else _Worker(self.free.pop(0), self.room)
         self.busy.append(worker)
         worker.begin(work)
         return worker
@@ -334,6 +338,7 @@ class _Processes:
                 self.idle.append(worker)
             else:
                 worker.end(patience=10)
+                self.free.append(worker.number)
             found.append((worker, ending))
         return found
 

@@ -258,8 +258,8 @@ def rate_seen(plan: Plan) -> float | None:
 
 
 def table(plan: Plan, workers: int = 1) -> Table:
-    """The plan as a table for the terminal. Workers share the device, so they are assumed to save time only in quick
-    plans, which mostly compile."""
+    """The plan as a table for the terminal. Workers that share a device are assumed to save time only in quick plans,
+    which mostly compile."""
     seen = rate_seen(plan)
     device = jax.devices()[0].device_kind
     basis = f"{seen:,.0f} steps/s measured here" if seen else "rates of other machines"
@@ -273,7 +273,8 @@ def table(plan: Plan, workers: int = 1) -> Table:
         )
         left = "" if job.done else _minutes(estimate(job, seen, plan.quick))
         rows.add_row(job.entry.name, str(job.entry.experiment.seeds), f"{job.goal:,}", state, left)
-    total = sum(estimate(job, seen, plan.quick) for job in plan.jobs) / (workers if plan.quick else 1)
+    at_once = workers if plan.quick else min(workers, jax.local_device_count())
+    total = sum(estimate(job, seen, plan.quick) for job in plan.jobs) / at_once
     rows.add_row("", "", "", "total", _minutes(total))
     return rows
 

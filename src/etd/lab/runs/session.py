@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from etd.core import files, plugins
@@ -32,7 +33,7 @@ from etd.lab.runs.record import EXPORT
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run
 from etd.lab.runs.validate import check, check_kind
-from etd.training import backend, presets
+from etd.training import backend, compiled, presets
 from etd.training.backend import Backend
 from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
@@ -274,7 +275,7 @@ def _advance(
         ) as progress,
         backend.open(experiment, progress.say) as agents,
     ):
-        for sentence in news:
+        for sentence in filter(None, [*news, _spread(experiment.seeds)]):
             progress.say(sentence)
         progress.compiling()
         state = agents.start() if loaded is None else loaded
@@ -307,6 +308,15 @@ def _advance(
         if iteration < experiment.iterations:
             progress.say(_stopped(run, iteration, "" if stop else end.reason(watch.best)))
     return run
+
+
+def _spread(seeds: int) -> str:
+    """On how many of several devices the seeds train; empty if there is one."""
+    there, used = jax.local_device_count(), compiled.devices(seeds)
+    if there == 1:
+        return ""
+    hint = f" {seeds - seeds % there} seeds would use all of them." if seeds > there > used else ""
+    return f"{counted(seeds, 'seed')} on {used} of {there} devices.{hint}"
 
 
 def _stopped(run: Run, iteration: int, why: str) -> str:

@@ -35,6 +35,7 @@ from etd.lab.runs.config import sources, to_dict, unavailable, unwritable
 from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.record import EXPORT, read_experiment, read_record
 from etd.lab.runs.table import Table
+from etd.training import compiled
 from etd.training.experiment import Experiment
 
 FILE = "run.json"
@@ -76,7 +77,7 @@ class Run:
         record = {"format": FORMAT, "experiment": to_dict(experiment), "sources": sources(experiment)}
         if lost := unwritable(experiment):
             record["unwritable"] = lost
-        run = cls(path, {**record, **_surroundings()}, experiment)
+        run = cls(path, {**record, **_surroundings(experiment.seeds)}, experiment)
         old = [path / FILE, run.metrics_file, *run.checkpoints()]
         if any(file.exists() for file in old) and not overwrite:
             raise UserError(
@@ -360,12 +361,13 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _surroundings() -> dict[str, Any]:
+def _surroundings(seeds: int) -> dict[str, Any]:
     names = ("jax", "jaxlib", "flax", "optax", "numpy")
     versions = {"etd": __version__, "python": platform.python_version()}
     versions |= {name: metadata.version(name) for name in names}
-    device = jax.devices()[0]
-    return {"versions": versions, "device": {"kind": device.device_kind, "platform": device.platform}}
+    first, count = jax.devices()[0], compiled.devices(seeds)
+    device = {"kind": first.device_kind, "platform": first.platform} | ({"count": str(count)} if count > 1 else {})
+    return {"versions": versions, "device": device}
 
 
 def _refuse_link(path: Path) -> None:
