@@ -63,6 +63,8 @@ LABELS = {
     "ppo_value_loss": "value loss",
 }
 """What to look at when the reward stays at zero, in this order."""
+MANY = 16
+"""A legend with more names than this is set in smaller letters."""
 POINTS = 400
 """Curves are thinned to this many points: no panel has more pixels, and the bootstrap has a cost per point."""
 KEY_TO_LINES = "thin: seeds; bold: their mean (interquartile from four seeds on); band: 95 % bootstrap interval"
@@ -98,12 +100,13 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
         for name, (colour, line) in looks.items()
     ]
     title = KEY_TO_LINES if any(run.experiment.seeds > 1 for run in runs) else None
-    room = int(10 * figure.get_figwidth())  # letters in a row, a handle counted as eight
+    letters = 8 if len(handles) > MANY else 10  # points
+    room = int(110 / letters * figure.get_figwidth())  # letters in a row, a handle counted as eight
     columns = max(1, min(len(handles), 8, room // (8 + max(map(len, looks)))))
     rows = -(-len(handles) // columns)
-    figure.set_figheight(figure.get_figheight() + max(0, rows - 3) * 0.22)  # inches a row
+    figure.set_figheight(figure.get_figheight() + max(0, rows - 3) * 0.022 * letters)  # inches a row
     layout = {"ncols": columns, "frameon": False, "title": title, "title_fontsize": 8, "handlelength": 2.6}
-    figure.legend(handles=handles, loc="outside lower center", **layout)
+    figure.legend(handles=handles, loc="outside lower center", fontsize=letters, **layout)
     return figure
 
 

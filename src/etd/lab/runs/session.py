@@ -277,7 +277,10 @@ def _advance(
     ):
         for sentence in filter(None, [*news, _spread(experiment.seeds)]):
             progress.say(sentence)
-        progress.compiling()
+        if iteration < experiment.iterations:
+            progress.compiling()
+        else:
+            progress.say(f"All {experiment.steps:,} steps are done. Ask for more with --steps.")
         state = agents.start() if loaded is None else loaded
         record = partial(_record, run, agents, watch, progress, outlets)
         pending: tuple[int, Metrics] | None = None
