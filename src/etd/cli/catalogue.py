@@ -15,7 +15,7 @@ from etd.cli.options import Import, Set
 from etd.core.terminal import Terminal
 
 
-def list_(what: tyro.conf.Positional[str] = "") -> None:
+def list_(what: tyro.conf.Positional[str] = "all") -> None:
     """Show on one screen what there is; on request, every environment, bonus, recurrent cell, preset or figure.
 
     For example:
@@ -25,7 +25,7 @@ def list_(what: tyro.conf.Positional[str] = "") -> None:
         etd list bonuses
 
     Args:
-        what: environments, bonuses, cells, presets or figures; an overview of all if omitted.
+        what: environments, bonuses, cells, presets, figures, or all for an overview.
     """
     from etd.core.errors import unknown
 
@@ -36,10 +36,10 @@ def list_(what: tyro.conf.Positional[str] = "") -> None:
         "presets": _presets,
         "figures": _figures,
     }
-    if what and what not in sections:
-        raise unknown("list of", what, sections, f"Ask for {', '.join(sections)}.")
+    if what != "all" and what not in sections:
+        raise unknown("list of", what, sections, f"Ask for {', '.join(sections)} or all.")
     console = Terminal()
-    if what:
+    if what != "all":
         console.print(_table(sections[what]()))
         return
     console.print("Environments", style="bold")

@@ -206,7 +206,7 @@ def ends(spec: EnvSpec, play: RandomPlay, age: np.ndarray) -> Finding:
         words = f"{counted(early, 'episode')} truncated before max_steps = {spec.max_steps}"
         return Finding(False, f"{words}; what the task ends should be terminated")
     if late and not (play.truncated & limit).any():
-        words = f"of {counted(late, 'episode')} at max_steps, all are terminated and none truncated"
+        words = f"of {counted(late, 'episode')} that reached max_steps all are terminated, none truncated"
         return Finding(False, f"{words}; time-outs should be truncated")
     counts = f"{int(play.terminated.sum())} terminated, {int(play.truncated.sum())} truncated"
     return Finding(True, f"episodes end as they should: {counts}")
