@@ -55,7 +55,9 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     left += [name for name in named if not (ROOT / "docs" / name).exists()]
     for path in left:
         if _uri(path) not in files.src_uris:
-            files.append(File.generated(config, _uri(path), abs_src_path=str(ROOT / path), inclusion=InclusionLevel.INCLUDED))
+            files.append(
+                File.generated(config, _uri(path), abs_src_path=str(ROOT / path), inclusion=InclusionLevel.INCLUDED)
+            )
         if path.endswith(".md"):
             found = [_target(path, link) for _, _, link in LINK.findall(_prose((ROOT / path).read_text()))]
             left += [one for one in found if one and (ROOT / one).is_file() and one not in left]
@@ -128,7 +130,6 @@ class Doctests(griffe.Extension):
     """Examples in docstrings are code, which Markdown would take for quotations."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
-        if obj.docstring and ">>>" in obj.docstring.value:
-            obj.docstring.value = re.sub(
-                r"^( *)>>> .*(?:\n(?! *$).*)*", lambda m: f"{m[1]}```pycon\n{m[0]}\n{m[1]}```", obj.docstring.value, flags=re.MULTILINE
-            )
+        if obj.docstring:
+            example = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", re.MULTILINE)
+            obj.docstring.value = example.sub(r"\1```pycon\n\g<0>\n\1```", obj.docstring.value)
