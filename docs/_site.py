@@ -10,7 +10,6 @@ import posixpath
 import re
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import griffe
 from latex2mathml.converter import convert
@@ -111,15 +110,15 @@ class Formulas(Extension):
     """$...$ and $$...$$ become MathML, which browsers draw without a script."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
-        md.inlinePatterns.register(_Formula(r"(?<![\\\w$])(\$\$?)(?! )([^$]+?)(?<! )\1(?![\w$])", md), "formula", 185)
+        md.inlinePatterns.register(_Formula(FORMULA, md), "formula", 185)  # after code, before escapes
+
+
+FORMULA = r"(?<![\\\w$])(?:\$\$([^$]+)\$\$|\$(?!\s)([^$]+?)(?<!\s)\$)(?![\w$])"
 
 
 class _Formula(InlineProcessor):
-    """After code, before escapes."""
-
     def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override] # noqa: N802
-        made = convert(m[2].strip(), display="block" if m[1] == "$$" else "inline")
-        ElementTree.fromstring(made)  # an error here names the formula, one in a browser nobody
+        made = convert((m[1] or m[2]).strip(), display="block" if m[1] else "inline")
         return self.md.htmlStash.store(made), m.start(0), m.end(0)
 
 

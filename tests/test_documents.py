@@ -214,6 +214,7 @@ def test_commands_exist(block: Block, words: list[str], comment: str, parsed: li
         script = (ROOT / rest[0]).read_text()
         options = [word.lstrip("-").replace("-", "_") for word in rest if word.startswith("--")]
         assert all(re.search(rf'(^    {one}:|"--{one}")', script, re.MULTILINE) for one in options), options
+        assert TIME.search(block.before), "say how long it takes"
     else:
         assert program in OTHERS
 
