@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import re
 import shlex
 import subprocess
@@ -162,6 +163,11 @@ def test_code_runs(chapter: Chapter, request: pytest.FixtureRequest) -> None:
         else:
             with quick_compilation():
                 exec(code, space)
+
+
+def test_modules_can_be_imported(desk: Path) -> None:
+    for file in desk.glob("*.py"):
+        importlib.import_module(file.stem)
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
