@@ -278,3 +278,24 @@ def test_a_measured_number_comes_with_its_source(page: Path) -> None:
     sections = re.split(r"^#+ ", text, flags=re.MULTILINE)
     bare = [one.splitlines()[0] for one in sections if MEASURED.search(one) and not HELD.search(one)]
     assert bare == []
+
+
+# The site --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.suites
+def test_the_site_builds_and_asks_nobody_for_anything(tmp_path: Path) -> None:
+    for package in ("material", "mkdocstrings_handlers.python", "latex2mathml"):
+        pytest.importorskip(package)
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    fetched = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?https?://[^>]*>|url\(\"?https?://")
+    files = [file for kind in ("html", "css") for file in tmp_path.rglob(f"*.{kind}")]
+    assert [hit for file in files for hit in fetched.findall(file.read_text())] == []
+    assert len(files) > 20
+    start = (tmp_path / "index.html").read_text()
+    assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in start
+    assert "$" not in re.sub(r"<(script|code|pre)\b.*?</\1>", "", start, flags=re.DOTALL)
+    api = (tmp_path / "api.html").read_text()
+    assert [name for name in etd.__all__ if f'id="etd.{name}"' not in api] == []
