@@ -21,6 +21,7 @@ import etd.cli
 from etd.core import plugins
 from etd.lab.paper.figures import FIGURES, entries
 from etd.lab.runs.config import override
+from etd.lab.runs.validate import check
 from etd.training import presets
 from tests.conftest import quick_compilation
 
@@ -250,6 +251,7 @@ def _several(value: Any) -> list[Any]:
 def _overridden(experiment: Any, given: dict[str, Any]) -> None:
     for assignment in given.get("set_", ()):
         experiment = override(experiment, assignment)
+    check(experiment)
 
 
 @pytest.mark.parametrize("index", range(8))
