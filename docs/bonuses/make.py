@@ -138,13 +138,15 @@ def table_of_results(name: str) -> list[str]:
         length = f"{whole:g}" if steps >= whole else f"{steps:.2f} of {whole:g}"
         cells = [level, length, f"**{result(level, name)}**", *(result(level, other) for other in others)]
         lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, "", *_explained("".join(lines), len(levels))]
+    homes = {run.path.parents[1].name for level in levels if (run := kept(level, name))}
+    links = " and ".join(f"[{place}](../../results/{place}/README.md)" for place in PLACES if place in homes)
+    return [*lines, "", *_explained("".join(lines), len(levels), links)]
 
 
-def _explained(table: str, count: int) -> list[str]:
+def _explained(table: str, count: int, links: str) -> list[str]:
     words = (
         "Interquartile means over five seeds of the return at the end of training, with the paper's presets, from the "
-        "metrics kept under `results`."
+        f"metrics kept in {links}."
     )
     if " of " in table:
         words += " A run that was stopped early says where; those in the last columns are whole."
@@ -171,17 +173,15 @@ def table_of_everything() -> list[str]:
 
 
 def picture(name: str) -> list[str]:
-    walked = f"{pictures.ENVS * pictures.SCORED:,} recorded steps of a scripted walk"
-    lessons = f"{pictures.ENVS * pictures.STEPS * pictures.ROLLOUTS:,} steps"
+    walked = f"a recorded walk of {pictures.ENVS} agents, {pictures.SCORED:,} steps each"
+    lessons = f"{pictures.ROLLOUTS} rollouts of {pictures.ENVS} x {pictures.STEPS} steps"
     state = "starts from" if name in pictures.OF_PRESENT else "leads to"
     which = "left of all steps, right of those whose observation is new in its episode"
     if name == "none":
         words = f"{walked}. Colour: how many steps lead to a cell, as a multiple of the mean; {which}."
     else:
         model = isinstance(pictures.bonus_of(name), LearnedBonus | Mixture)
-        trained = (
-            f"by a model trained on {pictures.ROLLOUTS} rollouts, {lessons}, through other levels" if model else ""
-        )
+        trained = f"by a model trained on {lessons} through other levels" if model else ""
         what = f"`{pictures.MIXTURE}`" if name == "mixture" else title(name)
         words = (
             f"{what} on {walked}{', scored ' + trained if trained else ''}. Colour: the mean bonus of the steps of a "
