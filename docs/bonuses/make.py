@@ -83,9 +83,10 @@ def table_of_fields(kind: type, shared: bool = False) -> list[str]:
     rows = declared(kind, shared)
     if not rows:
         return ["None of its own."]
-    lines = ["| field | default | values | meaning |", "|---|---|---|---|"]
+    lines = ["| field | default | meaning |", "|---|---|---|"]
     for home, one, words in rows:
-        lines.append(f"| `{one.name}` | {_default(one)} | {_values(home, one)} | {words} |")
+        values = _values(home, one)
+        lines.append(f"| `{one.name}` | {_default(one)} | {words}{f' ({values})' if values else ''} |")
     return lines
 
 
@@ -176,7 +177,7 @@ def picture(name: str) -> list[str]:
     walked = f"a recorded walk of {pictures.ENVS} agents, {pictures.SCORED:,} steps each"
     lessons = f"{pictures.ROLLOUTS} rollouts of {pictures.ENVS} x {pictures.STEPS} steps"
     state = "starts from" if name in pictures.OF_PRESENT else "leads to"
-    which = "left of all steps, right of those whose observation is new in its episode"
+    which = "the left map counts all steps, the right one those whose observation is new in its episode"
     if name == "none":
         words = f"{walked}. Colour: how many steps lead to a cell, as a multiple of the mean; {which}."
     else:
