@@ -100,10 +100,15 @@ class LearnedBonus(Bonus):
     """
 
     learning_rate: float = limited(3e-4, above=0)
+    """of Adam"""
     epochs: int = limited(8, above=0)
+    """passes over every rollout"""
     minibatch: int = limited(512, least=2)
+    """examples per update"""
     max_grad_norm: float = limited(0.5, above=0)
+    """longer gradients are scaled down to this norm"""
     norm: NormKind = "batch"
+    """normalisation of the networks' layers"""
     trunk: Trunk = field(default_factory=Trunk)
     """maps observations to embeddings"""
     features: int = limited(64, above=0)

@@ -80,6 +80,7 @@ class EC(LearnedBonus):
     threshold: float = 1.0
     """a state enters memory if its F is below this; 1 keeps every state"""
     capacity: int = limited(200, above=0)
+    """states in memory; beyond that, a new one overwrites a random one"""
     near: int = limited(5, above=0)
     """states at most this many steps apart are near"""
     far: int = limited(25, above=0)

@@ -68,8 +68,11 @@ class ETD(LearnedBonus):
     discount: float = limited(0.99, least=0, most=1)
     """discount of the sampled futures: the distance belongs to the successor measure with this discount"""
     energy: Literal["mrn+potential", "mrn", "l2", "cos", "dot"] = "mrn+potential"
+    """the distance d, and whether a potential c is learned beside it"""
     objective: Literal["symmetric", "forward", "backward"] = "symmetric"
+    """the InfoNCE loss: from states to futures, back, or the mean of both"""
     aggregate: Literal["min", "quantile10", "knn10", "knn10avg"] = "min"
+    """how the distances from all states of the episode become one number"""
     symmetric: bool = False
     """drop MRN's asymmetric half"""
     ending: Literal["last", "next"] = "last"

@@ -42,6 +42,7 @@ class Mixture(Bonus):
     """The sum of its terms. The parts' states are stored in tuples."""
 
     terms: tuple[Term, ...] = limited((), least=1)
+    """what is summed; ``--bonus`` and ``etd.Explorer`` read them from an expression"""
 
     @property
     def parts(self) -> tuple[Bonus, ...]:

@@ -67,6 +67,7 @@ class NGU(RecurrentBonus):
     source: Source = "policy"
     """the networks read the policy's embedding, or have their own trunks"""
     neighbours: int = limited(10, above=0)
+    """k"""
     kernel: float = limited(1e-4, above=0)
     """eps"""
     cluster: float = 0.008
@@ -76,6 +77,7 @@ class NGU(RecurrentBonus):
     limit: float = 8.0
     """no bonus if the similarity is above this"""
     clip: float = limited(5.0, above=0)
+    """the largest lifelong factor"""
     momentum: float = limited(0.997, least=0, below=1)
     """of the mean squared distance, per step"""
 
