@@ -6,6 +6,7 @@ environment belongs to no family; see ``envs.custom``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -33,6 +34,8 @@ class Family:
     """the extra of etd that installs its packages"""
     packages: tuple[str, ...] = ()
     """packages it needs"""
+    last_python: tuple[int, int] = (sys.maxsize, 0)
+    """the newest Python that they can be installed on, as the extra in pyproject.toml says"""
     prefix: str = ""
     """ids that start with it belong to this family, too"""
     more: str = ""
@@ -53,10 +56,19 @@ class Family:
         """The packages that are not installed, found without importing anything."""
         return tuple(package for package in self.packages if find_spec(package) is None)
 
+    def absence(self) -> str:
+        """What it lacks here and what to do about it, as in "needs crafter, which ..."; empty if nothing."""
+        if not (lacking := self.missing()):
+            return ""
+        if sys.version_info[:2] > self.last_python:
+            here, last = (".".join(map(str, version)) for version in (sys.version_info[:2], self.last_python))
+            return f"needs {lacking[0]}, which cannot be installed on Python {here}: use Python {last}"
+        return f"needs {lacking[0]}, which is not installed: pip install 'etd[{self.extra}]'"
+
     def make(self, name: str, **options: Any) -> Any:
         """One environment; a UserError if a package is missing."""
-        if lacking := self.missing():
-            raise UserError(f"{name} needs {lacking[0]}, which is not installed: pip install 'etd[{self.extra}]'")
+        if absence := self.absence():
+            raise UserError(f"{name} {absence}")
         try:
             module = import_module(self.module)
         except ImportError as error:
@@ -140,6 +152,7 @@ FAMILIES = (
         presets="control",
         extra="dmc",
         packages=("dm_control", "gymnasium"),
+        last_python=(3, 12),
         prefix="dmc:",
         more="DOMAIN-TASK of the DeepMind Control suite",
         rates={"worker": 6_500.0},
@@ -152,6 +165,7 @@ FAMILIES = (
         presets="control",
         extra="metaworld",
         packages=("metaworld", "gymnasium"),
+        last_python=(3, 13),
         prefix="metaworld:",
         more="a Meta-World task, without its -v3",
         rates={"worker": 2_300.0},
