@@ -29,30 +29,6 @@ lint: .venv-test/ready
 slow: .venv-test/ready
 	$(TEST)/python -m pytest -m slow
 
-# For maintainers -------------------------------------------------------------------------------------------------
-
-.PHONY: format wheel release
-
-format: .venv-test/ready
-	$(TEST)/ruff check --fix .
-	$(TEST)/ruff format .
-
-wheel: .venv-release/ready
-	rm -rf dist
-	$(RELEASE)/python -m build
-
-# Builds and checks; uploading is left to a person: twine upload dist/*
-release: wheel
-	$(RELEASE)/twine check --strict dist/*
-
-RELEASE := .venv-release/bin
-.venv-release/ready:
-	$(PYTHON) -m venv .venv-release
-	$(RELEASE)/python -m pip install --quiet --upgrade pip build twine
-	@touch $@
-
-# Virtual environments --------------------------------------------------------------------------------------------
-
 .venv-demo/ready: pyproject.toml
 	$(call install,.venv-demo,.)
 
@@ -69,4 +45,32 @@ define install
 endef
 
 clean:
-	rm -rf .venv-demo .venv-test .venv-release .cache demo dist
+	rm -rf .venv-demo .venv-test .cache demo
+
+# For maintainers -------------------------------------------------------------------------------------------------
+
+RELEASE := .venv-release/bin
+
+.PHONY: format wheel release clean-release
+
+format: .venv-test/ready
+	$(TEST)/ruff check --fix .
+	$(TEST)/ruff format .
+
+wheel: .venv-release/ready
+	rm -rf dist
+	$(RELEASE)/python -m build
+
+# Builds and checks; uploading is left to a person: twine upload dist/*
+release: wheel
+	$(RELEASE)/twine check --strict dist/*
+
+.venv-release/ready:
+	$(PYTHON) -m venv .venv-release
+	$(RELEASE)/python -m pip install --quiet --upgrade pip build twine
+	@touch $@
+
+clean: clean-release
+
+clean-release:
+	rm -rf .venv-release dist
