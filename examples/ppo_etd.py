@@ -67,8 +67,8 @@ class Agent(nn.Module):
         shape, actions = envs.single_observation_space.shape, envs.single_action_space.n
         layers: list[nn.Module] = [nn.Flatten(), nn.Linear(int(np.prod(shape)), 64), nn.Tanh()]
         if len(shape) == 3:
-            convolutions = [(shape[2], 16), (16, 32), (32, 64)]
-            layers = [layer for sizes in convolutions for layer in (nn.Conv2d(*sizes, 2), nn.ReLU())]
+            convolutions = [(shape[2], 32), (32, 64), (64, 64)]
+            layers = [layer for a, b in convolutions for layer in (nn.Conv2d(a, b, 2), nn.GroupNorm(1, b), nn.ReLU())]
             layers += [nn.Flatten(), nn.Linear(64 * (shape[0] - 3) * (shape[1] - 3), 64), nn.Tanh()]
         self.image, self.body = len(shape) == 3, nn.Sequential(*layers)
         self.actor, self.critic = nn.Linear(64, actions), nn.Linear(64, 1)

@@ -6,8 +6,10 @@ import ast
 import doctest
 import importlib
 import inspect
+import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +59,17 @@ def test_a_room_of_the_lab_imports_only_from_rooms_to_its_left() -> None:
             if ROOMS.index(there) > ROOMS.index(here) or {here, there} in APART:
                 wrong.append(f"{module} imports {other}")
     assert wrong == []
+
+
+def test_the_citation_is_of_this_version() -> None:
+    root = SOURCE.parents[1]
+    said = re.search(r"^version: (\S+)$", (root / "CITATION.cff").read_text(), re.MULTILINE)
+    assert said
+    assert said[1] == etd.__version__
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    assert (root / project["tool"]["hatch"]["version"]["path"]).samefile(SOURCE / "core" / "version.py")
+    assert f"## {etd.__version__.partition('.dev')[0]}" in (root / "CHANGELOG.md").read_text()
 
 
 def test_no_two_types_share_a_name() -> None:

@@ -16,8 +16,10 @@ from etd.lab.paper import claims, figures, reproduce
 from etd.lab.report import statistics
 from etd.lab.report.curves import Curves, Floats, by_seed
 from etd.lab.report.write import Judged
+from etd.lab.runs.evaluate import evaluate
 from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.store import Run
+from tests.lab.runs.test_agent import agrees
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -331,3 +333,29 @@ def _headings(page: Path) -> list[str]:
     """As GitHub names them in links."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+# Agents ----------------------------------------------------------------------------------------------------------
+
+
+AGENTS = RESULTS / "agents"
+
+
+def test_the_agents_page_has_what_their_cards_say() -> None:
+    rows = find(AGENTS / "README.md", "level", "steps", "success in training", "return", "in 100 fresh episodes")
+    folders = sorted(file.parent.name for file in AGENTS.glob("*/agent.json"))
+    assert sorted(re.sub(r"\[(.*)\].*", r"\1", row["level"]) for row in rows) == folders
+    for row in rows:
+        folder = re.sub(r"\[(.*)\].*", r"\1", row["level"])
+        card = json.loads((AGENTS / folder / "agent.json").read_text())["exported"]
+        last = card["results"][card["seed"] - card["results"][0]["seed"]]
+        assert row["steps"] == f"{last['step'] / 1e6:.0f} M", folder
+        assert row["success in training"] == f"{last['success']:.1%}".replace("%", " %"), folder
+        assert row["return"] == f"{last['return']:.2f}", folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["DoorKey-16x16", "MultiRoom-N6"])
+def test_a_kept_agent_plays_as_well_as_its_card_says(level: str) -> None:
+    card = json.loads((AGENTS / level / "agent.json").read_text())["exported"]
+    assert agrees(card["results"][0], evaluate(AGENTS / level, 50)["overall"]["success"], 50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 
 from etd.cli import BENCHMARKS, COMMANDS, main
+from etd.core.errors import UserError
 from etd.lab.runs import session
 from etd.lab.runs.store import Run
-from tests.lab.conftest import SMALL
+from tests.lab.conftest import SMALL, small_experiment
 
 
 def refused(capsys, *args):
@@ -51,13 +53,15 @@ def test_help_lists_every_command_with_what_it_does(words, commands, capsys):
     assert len(text.splitlines()) < 50
 
 
-def test_list_names_families_and_bonuses_first(capsys):
+def test_list_fits_on_a_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     main(["list"])
     text = capsys.readouterr().out
-    for name in ("minigrid", "obstructedmaze", "crafter", "dmc:...", "etd", "none", "noveld", "lstm"):
+    for name in ("MiniGrid-Empty-5x5-v0", "Crafter-v0", "dmc:...", "etd", "none", "noveld", "lstm"):
         assert name in text
-    assert "minigrid-etd" not in text
-    assert len(text.splitlines()) < 60
+    for what in ("environments", "bonuses", "cells", "presets", "figures"):
+        assert what in text.splitlines()[-3]
+    assert len(text.splitlines()) <= 24
 
 
 @pytest.mark.parametrize(
@@ -166,9 +170,42 @@ def test_sigterm_saves_and_prints_how_to_resume(tmp_path):
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"etd resume {path}" in output
+    told = re.search(r"Stopped after ([\d,]+) of 10,000,000 steps \(0%\) and saved. Continue with: (.*)\n", output)
+    assert told[2] == f"etd resume {path}"
     run = Run.open(path)
+    assert int(told[1].replace(",", "")) == np.max(run.metrics()["step"])
     assert int(run.checkpoints()[0].stem) == np.max(run.metrics()["iteration"])
+
+
+def test_a_run_that_ends_early_says_why_and_how_to_go_on(tmp_path, capsys):
+    experiment, path = small_experiment(steps=64 * 1000), tmp_path / "my run"
+    session.train(experiment=experiment, out=path, until=-1.0)
+    (done,) = set(Run.open(path).metrics()["step"][-1:])
+    far = f"stopped after {done:,.0f} of 64,000 steps ({done / 64_000:.0%}) and saved"
+    said = capsys.readouterr().out
+    assert f"Every seed's return has reached -1: {far}. Continue with: etd resume '{path}'" in said
+    assert Run.open(path).asked["until"] == -1.0
+
+    session.resume(path, deadline=time.time())
+    assert f"The time is up: {far}." in capsys.readouterr().out
+    assert "until" not in Run.open(path).asked
+
+    session.resume(path, steps=int(done))
+    assert capsys.readouterr().out == f"All {done:,.0f} steps are done. Ask for more with --steps.\n"
+
+
+def test_names_do_not_steer_the_terminal(capsys, tmp_path, trained):
+    """An escape sequence that clears the screen is shown as text, wherever it comes from."""
+    evil = "a\x1b[2Jb\rc"
+    for words in (["train", "--env", evil], ["resume", evil], ["show", evil], ["evaluate", str(tmp_path / evil)]):
+        said = refused(capsys, *words)
+        assert "\x1b" not in said
+        assert "\r" not in said
+    page = tmp_path / f"{evil}.html"
+    main(["report", str(trained), "--out", str(page)])
+    assert "a\\x1b[2Jb\\rc.html" in capsys.readouterr().out
+    assert page.exists()
+    assert str(UserError(f"The environment said {evil!s}.")) == "The environment said a\\x1b[2Jb\\rc."
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ UNKNOWN = "Unrecognized|unrecognized|Perhaps you meant"
 GENERAL = [
     Row("", "required|choose from|COMMAND|{list", id="no command"),
     Row("trian", "invalid choice|Unrecognized"),
-    Row("list what", "There is no list of 'what'.*Ask for families"),
+    Row("list what", "There is no list of 'what'.*Ask for environments"),
     Row("list ''", "There is no list of ''"),
     Row("list bonuses presets", UNKNOWN),
     Row("list --all", UNKNOWN),

@@ -20,6 +20,7 @@ from etd.cli.look import distance, report, watch
 from etd.cli.train import evaluate, export, resume, train
 from etd.core import files
 from etd.core.errors import UserError
+from etd.core.words import printable
 
 COMMANDS: dict[str, Any] = {
     "list": list_,
@@ -98,7 +99,7 @@ def _in_short(command: Callable[..., None]) -> Callable[[], None]:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    print(f"etd: {sentence}", file=sys.stderr)
+    print(f"etd: {printable(sentence)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from etd.cli.options import Flag, Import, Number, OptionalPath, Set
+from etd.core.words import say
 
 if TYPE_CHECKING:
     from etd.training.experiment import Experiment
@@ -230,7 +231,7 @@ def _write(result: dict[str, Any], out: Path) -> None:
     from etd.core import files
 
     files.write(out, json.dumps(result, indent=2) + "\n")
-    print(f"Written to {out}")
+    say(f"Written to {out}")
 
 
 BENCHMARKS: dict[str, Any] = {

@@ -13,57 +13,66 @@ from etd.cli.options import Import, Set
 
 
 def list_(what: tyro.conf.Positional[str] = "all") -> None:
-    """List environment families, bonuses and recurrent cells; on request, every environment, preset or figure.
+    """Show on one screen what there is; on request, every environment, bonus, recurrent cell, preset or figure.
 
     For example:
 
         etd list
         etd list environments
-        etd list presets
+        etd list bonuses
 
     Args:
-        what: families, environments, bonuses, cells, presets, figures, or all (families, bonuses and cells).
+        what: environments, bonuses, cells, presets, figures, or all for an overview.
     """
-    from rich.console import Console
-    from rich.table import Table
+    from rich.padding import Padding
 
     from etd.core.errors import unknown
+    from etd.core.terminal import Terminal
 
     sections: dict[str, Callable[[], Sequence[tuple[str, ...]]]] = {
-        "families": _families,
+        "environments": _environments,
         "bonuses": _bonuses,
         "cells": _cells,
-        "environments": _environments,
         "presets": _presets,
         "figures": _figures,
     }
     if what != "all" and what not in sections:
         raise unknown("list of", what, sections, f"Ask for {', '.join(sections)} or all.")
-    shown = ["families", "bonuses", "cells"] if what == "all" else [what]
-    console = Console()
-    for title in shown:
-        table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2))
-        for row in sections[title]():
-            table.add_row(*row)
-        console.print(table)
-    if what == "all":
-        console.print(
-            "More: etd list environments | presets | figures. Name your own as module:Class, as in\n"
-            "etd train --env my_module:PointMaze --bonus my_module:Impact.",
-            markup=False,
-        )
+    console = Terminal()
+    if what != "all":
+        console.print(_table(sections[what]()))
+        return
+    console.print("Environments", style="bold")
+    console.print(_table(_families()))
+    for name in ("bonuses", "cells"):
+        console.print(name.capitalize(), style="bold")
+        console.print(Padding(", ".join(row[0] for row in sections[name]()), (0, 2)))
+    console.print(
+        f"More: etd list {' | '.join(sections)}\n"
+        "Try:  etd train --env MiniGrid-DoorKey-8x8-v0 --bonus etd\n"
+        "Your own: etd train --env my_module:PointMaze --bonus my_module:Impact",
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _families() -> list[tuple[str, ...]]:
-    """Each family, where it runs, an example id, and what must be installed."""
+    """Of each family an example id, how many more there are, and where they run or what must be installed first."""
     from etd.envs import FAMILIES
 
     rows: list[tuple[str, ...]] = []
     for family in FAMILIES:
         more = f"{family.prefix}..." if family.prefix else f"{len(family.ids) - 1} more" if len(family.ids) > 1 else ""
-        where = "host" if family.on_host else "device"
-        needs = _install(family.extra) if family.missing() else ""
-        rows.append((family.name, where, " and ".join(filter(None, [*family.ids[:1], more])), needs))
+        where = "in worker processes" if family.on_host else "on the device"
+        note = _install(family.extra) if family.missing() else where
+        rows.append((" and ".join(filter(None, [*family.ids[:1], more])), note))
     return rows
 
 
@@ -109,7 +118,7 @@ def _figures() -> list[tuple[str, str]]:
 
 
 def _install(extra: str) -> str:
-    return f"(pip install 'etd\\[{extra}]')" if extra else ""  # escaped: rich reads brackets as markup
+    return f"(pip install 'etd[{extra}]')" if extra else ""
 
 
 def _first_line(kind: type) -> str:

@@ -36,9 +36,8 @@ def check(
         set_: override fields, as in `etd train`.
         import_: your own modules to import first.
     """
-    from rich.console import Console
-
     from etd.core import plugins
+    from etd.core.terminal import Terminal
     from etd.lab.check import bonus as bonuses
     from etd.lab.check import env as envs
     from etd.lab.runs.config import bonus_name, override
@@ -50,7 +49,7 @@ def check(
     for assignment in (*set_, *([f"seed={seed}"] if seed is not None else [])):
         experiment = override(experiment, assignment)
     bonuses.prepare(experiment)  # before the environment is compiled
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(soft_wrap=True)
     good = True
     for title, examine in (
         (experiment.env.id, lambda: envs.examine(experiment.env, experiment.seed)),
@@ -58,10 +57,11 @@ def check(
     ):
         with console.status("compiling and playing; about a minute on a CPU"):
             findings = examine()
-        console.print(f"[bold]{title}[/bold]:")
+        console.print(f"{title}:", style="bold")
         for finding in findings:
-            console.print(f"  {'[green]ok[/green]   ' if finding.good else '[red]wrong[/red]'}  ", end="")
-            console.print(finding.words, markup=False)
+            mark = "[green]ok[/green]   " if finding.good else "[red]wrong[/red]"
+            console.print(f"  {mark}  ", end="", markup=True)
+            console.print(finding.words)
         good = good and all(finding.good for finding in findings)
         if not good:  # a bonus cannot be judged in a broken environment
             sys.exit(1)

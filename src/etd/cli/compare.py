@@ -44,7 +44,7 @@ def compare(
         steps: environment steps per seed; the preset's if omitted.
         budget: stop cleanly within this many minutes and report what is left.
         dry_run: show the plan with estimated times, without training.
-        workers: how many runs to train in parallel on this device.
+        workers: how many runs to train in parallel; each has its share of the devices.
         cluster: "auto" or the address of a Ray cluster to train on.
         out: directory of the runs, each in OUT/TASK/METHOD; runs/compare if omitted.
         keep: directory for copies of records and thinned metrics, small enough for a repository, and the figures.
@@ -52,15 +52,14 @@ def compare(
         import_: your own modules to import first.
     """
     _share_device(workers)
-    from rich.console import Console
-
     from etd.core import plugins
+    from etd.core.terminal import Terminal
     from etd.lab.compare import compare as comparing
 
     plugins.trust(import_)
     plan = comparing.plan_pairs(env, bonus, out or comparing.OUT, seeds=seeds, steps=steps, assignments=set_)
     if dry_run:
-        comparing.show(plan, workers, Console(highlight=False))
+        comparing.show(plan, workers, Terminal())
         return
     _finish(comparing.carry_out(plan, "compare", budget=budget, workers=workers, cluster=cluster, keep=keep))
 
@@ -98,8 +97,8 @@ def reproduce(
         budget: stop cleanly within this many minutes and report what is left.
         dry_run: show the plan with estimated times, without training.
         quick: small levels and agents, to test that everything works, in minutes on two cores.
-        workers: how many runs to train in parallel on this device; if omitted, 1, or 2 with --quick, where
-            compilation dominates.
+        workers: how many runs to train in parallel, each with its share of the devices; if omitted, 1, or 2 with
+            --quick, where compilation dominates.
         cluster: "auto" or the address of a Ray cluster to train on.
         out: directory of the runs; runs/FIGURE if omitted.
         keep: directory for copies of records and thinned metrics, small enough for a repository, and the figures.
@@ -108,9 +107,8 @@ def reproduce(
     """
     workers = (2 if quick and not cluster else 1) if workers is None else workers
     _share_device(workers)
-    from rich.console import Console
-
     from etd.core import plugins
+    from etd.core.terminal import Terminal
     from etd.lab.compare.compare import show
     from etd.lab.paper import reproduce as paper
 
@@ -118,7 +116,7 @@ def reproduce(
     out = out or Path("runs") / (f"{figure}-quick" if quick else figure)
     plan = paper.plan(figure, out, only=only, seeds=seeds, steps=steps, quick=quick, assignments=set_)
     if dry_run:
-        show(plan, workers, Console(highlight=False))
+        show(plan, workers, Terminal())
         return
     _finish(paper.reproduce(figure, plan, budget=budget, workers=workers, cluster=cluster, keep=keep))
 

@@ -9,6 +9,7 @@ import tyro
 
 from etd.cli.options import Flag, Import, Name, Number, OptionalPath, Position
 from etd.core.errors import UserError
+from etd.core.words import say
 
 
 def watch(
@@ -56,7 +57,7 @@ def watch(
         serve(run, port, seed)
     else:
         out = out or run / ("distance.gif" if distance else "episode.gif")
-        print(f"Filmed: {watch.film(run, out, seed, episodes, greedy, distance)}")
+        say(f"Filmed: {watch.film(run, out, seed, episodes, greedy, distance)}")
 
 
 def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: OptionalPath = None, import_: Import = ()) -> None:
@@ -79,7 +80,7 @@ def report(runs: tyro.conf.Positional[tuple[Path, ...]], out: OptionalPath = Non
     if not runs:
         raise UserError("Name at least one run, as in `etd report runs/DoorKey-8x8-v0-etd`.")
     page = pages.write(list(runs), out or runs[0] / "report.html")
-    print(f"Page:     {page}\nPictures: {', '.join(map(str, pages.pictures(page)))}")
+    say(f"Page:     {page}\nPictures: {', '.join(map(str, pages.pictures(page)))}")
 
 
 def distance(
@@ -122,10 +123,10 @@ def distance(
         start: row and column where walks start, from 0; anywhere if omitted.
         red: row and column of the red square, from which distances are drawn; the first free cell if omitted.
         to: draw and score distances to the red square instead, as in the authors' code.
-        out: directory of the files; runs/distance if omitted.
+        out: directory of the files, named after the study or after --maze; runs/distance if omitted.
     """
     from etd.lab.mazes import studies
 
     options = studies.Options(maze, walks, length, discount, energy, loss, seeds, seed, steps, noise, start, red, to)
     for path in studies.run(study, options, out or Path("runs/distance")):
-        print(f"Written: {path}")
+        say(f"Written: {path}")

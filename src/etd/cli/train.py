@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from etd.lab.runs.store import Run
 
 from etd.cli.options import Env, Flag, Import, Log, Name, Number, OptionalPath, Real, Set
+from etd.core.words import say
 
 
 def train(
@@ -155,10 +156,10 @@ def export(
     exports.write(*session.load(run), out, seed, film)
     if film:
         watch.film(out, out / exports.FILM)
-    print(f"Exported: {out}. Next: etd evaluate {out}, etd watch {out}, or etd.Agent.load in Python")
+    say(f"Exported: {out}. Next: etd evaluate {out}, etd watch {out}, or etd.Agent.load in Python")
 
 
 def _finish(run: Run) -> None:
-    print(f"The run is in {run.path}. Next: etd report {run.path}, etd watch {run.path}")
+    say(f"The run is in {run.path}. Next: etd report {run.path}, etd watch {run.path}")
     if run.stopped:  # as a shell reports a process that a signal has ended
         sys.exit(128 + run.stopped)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from etd.core.words import printable
+
 
 class UserError(ValueError):
     """A mistake that the user can put right. The command line shows its sentence without a traceback.
@@ -16,6 +18,9 @@ class UserError(ValueError):
     ...     print(str(error)[:51])
     There is no environment 'MiniGrid-DorKey-8x8-v0'. D
     """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # it may quote a file or somebody's exception
 
 
 def unknown(kind: str, name: str, known: Iterable[str], more: str) -> UserError:

@@ -227,11 +227,15 @@ def options(experiment: Experiment) -> dict[str, Any] | None:
     return {**GRAPHS, **FIXED_KERNELS, "xla_gpu_enable_triton_gemm": experiment.seeds < MANY_SEEDS}
 
 
+def devices(seeds: int) -> int:
+    """How many local devices share the seeds: the largest number that divides them."""
+    return max(n for n in range(1, jax.local_device_count() + 1) if seeds % n == 0)
+
+
 def _place(seeds: int) -> NamedSharding | None:
-    """The sharding of the seeds: over the largest number of local devices that divides them. None if that is one."""
-    devices = jax.local_devices()
-    count = max(n for n in range(1, len(devices) + 1) if seeds % n == 0)
-    return NamedSharding(Mesh(devices[:count], ("seed",)), PartitionSpec("seed")) if count > 1 else None
+    """The sharding of the seeds over these devices. None if there is one."""
+    count = devices(seeds)
+    return NamedSharding(Mesh(jax.local_devices()[:count], ("seed",)), PartitionSpec("seed")) if count > 1 else None
 
 
 def _shared(function: Callable) -> Callable:

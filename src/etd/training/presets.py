@@ -168,7 +168,7 @@ PRESETS["keycorridor-etd"] = replace(
 def find(name: str) -> Experiment:
     """The preset called ``name``."""
     if name not in PRESETS:
-        raise unknown("preset", name, PRESETS, "See `etd list`.")
+        raise unknown("preset", name, PRESETS, "See `etd list presets`.")
     return PRESETS[name]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from etd.core.errors import UserError
 from etd.core.types import EnvSpec
+from etd.core.words import counted
 
 MEASURED = ("repeated_starts", "shortest_episode", "longest_episode")
 """Metrics of an iteration used only by this check."""
@@ -27,15 +28,16 @@ def check(spec: EnvSpec, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray
 def too_long(spec: EnvSpec, length: int) -> UserError:
     """Memories hold max_steps + 1 entries."""
     return UserError(
-        f"An episode of {spec.name} has reached {length:,} steps, but its spec says max_steps={spec.max_steps:,}. "
-        "Make the environment truncate it by then, or set a larger max_steps and retrain from scratch."
+        f"An episode of {spec.name} has reached {counted(length, 'step')}, but its spec says "
+        f"max_steps={spec.max_steps:,}. Make the environment truncate it by then, or set a larger max_steps "
+        "and retrain from scratch."
     )
 
 
 def too_short(spec: EnvSpec, length: int, repeated: int) -> UserError:
     """A rollout's pool has as many starts as episodes of length ``shortest`` fit into it."""
     return UserError(
-        f"An episode of {spec.name} took {length:,} step{'s' * (length != 1)}, but its spec says "
+        f"An episode of {spec.name} took {counted(length, 'step')}, but its spec says "
         f"shortest={spec.shortest:,}: more episodes ended than levels were generated, so {repeated:,} would have been "
         f"played twice. Set shortest={length} in its EnvSpec, then resume; the last checkpoint is valid, and this "
         "iteration was not saved."

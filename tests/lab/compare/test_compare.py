@@ -72,7 +72,7 @@ def test_two_bonuses_in_two_environments_interrupted_and_gone_on_with(tmp_path, 
     np.testing.assert_array_equal(again["bonus_mean"][: len(first["step"])], first["bonus_mean"])
     assert "Left:" not in said
     assert "Failed:" not in said
-    table = said[said.index("Final return: interquartile mean") :]
+    table = said[said.index("Final return") :]
     assert all(word in table for word in (*ENVS, "count", "none"))
     page = (out / "compare.html").read_text()
     for words in ("Learning curves", "Probability of improvement of count", "Return over all tasks", "no bonus"):
@@ -217,6 +217,25 @@ def test_the_summary_is_the_interquartile_mean_of_what_seeds_ended_with(logged, 
     assert tasks == ["a", "b"]
     assert etd_column == ["0.50 (0.13 to 0.87), stopped at 0%", "too few episodes, stopped at 0%"]
     assert none_column == ["0.30 (one seed), stopped at 0%", "not run"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "title"),
+    [
+        ([1], "Final return"),
+        ([2, 3, 1], "Final return: mean over seeds (95 % interval)"),
+        ([4, 5], "Final return: interquartile mean over seeds (95 % interval)"),
+        ([3, 4], "Final return: mean over seeds, interquartile from four seeds on (95 % interval)"),
+    ],
+)
+def test_the_summary_says_what_its_numbers_are(logged, tmp_path, seeds, title):
+    entries = []
+    for count in seeds:
+        run = logged(np.ones((count, 2)), f"runs/{count}/etd")
+        (run.path / "checkpoints" / "0000002.npz").touch()
+        entries.append(Entry(str(count), "etd", run.experiment))
+    assignments = ("num_envs=10", "ppo.minibatch=500", "bonus.minibatch=500")
+    assert summary(make(entries, tmp_path / "runs", assignments=assignments)).title == title
 
 
 def test_a_long_list_of_methods_goes_down(tmp_path):

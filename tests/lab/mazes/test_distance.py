@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import jax
@@ -213,15 +214,32 @@ def test_files(written) -> None:
     out, files = written
     assert all(file.stat().st_size for file in files)
     names = {file.name for file in files}
-    assert names == {"spiral.png", "spiral.json", "spiral.csv", "spiral.html"} | {
-        "data.png", "data-curve.png", "data.json", "data.csv", "data.html"
-    }  # fmt: skip
-    numbers = json.loads((out / "spiral.json").read_text())
+    kinds = ("png", "json", "csv", "html")  # named after the maze: a study's own files are not overwritten
+    assert names == {f"{stem}.{kind}" for stem in ("corridor", "data-corridor") for kind in kinds} | {
+        "data-corridor-curve.png"
+    }
+    numbers = json.loads((out / "corridor.json").read_text())
     etd_ = numbers["results"][0]["scores"]["etd"]
     assert set(etd_) == set(scores.MEANING)
     assert len(etd_["path spearman"]["seeds"]) == 2
     assert numbers["settings"]["discount"] == 0.9
-    assert [row["walks"] for row in json.loads((out / "data.json").read_text())["results"]] == [6, 8]
+    assert [row["walks"] for row in json.loads((out / "data-corridor.json").read_text())["results"]] == [6, 8]
+
+
+def test_every_score_is_explained_beside_it(written) -> None:
+    out, _ = written
+    page = (out / "corridor.html").read_text()
+    assert all(scores.MEANING.values())
+    for score, words in scores.MEANING.items():
+        assert f'<th scope="row">{score}<small>{escape(words)}</small></th>' in page
+
+
+@pytest.mark.parametrize(
+    ("study", "maze", "stem"),
+    [("spiral", None, "spiral"), ("noisy", "my maze", "noisy-mymaze"), ("spiral", "Hard", "Hard-maze")],
+)
+def test_files_of_a_maze_are_never_those_of_a_study(study: str, maze: str | None, stem: str) -> None:
+    assert studies.stem(study, maze) == stem
 
 
 def test_studies_name_the_paper_s_mazes() -> None:

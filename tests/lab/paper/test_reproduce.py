@@ -11,6 +11,7 @@ from tests.lab.conftest import small_experiment
 
 from etd.cli import main
 from etd.core.errors import UserError
+from etd.envs import families
 from etd.lab.compare.plan import Entry, table
 from etd.lab.paper import figures, reproduce
 from etd.lab.runs import session
@@ -30,6 +31,22 @@ def tiny(monkeypatch):
     entries = [Entry(task, "etd", small_experiment()) for task in ("Empty", "Empty again")]
     monkeypatch.setitem(figures.FIGURES, "tiny", ("Two trainings", lambda: entries))
     return "tiny"
+
+
+@pytest.mark.parametrize("figure", ["crafter", "craftax", "miniworld", "dmc", "metaworld", "halfcheetah"])
+def test_a_plan_needs_no_suite_but_its_training_does(figure, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(families, "find_spec", lambda _: None)  # a machine with nothing but etd
+    words = ["reproduce", figure, "--out", str(tmp_path / "runs")]
+    main([*words, "--dry-run"])
+    said = capsys.readouterr().out
+    assert "to do" in said
+    assert said.count("Training needs: pip install 'etd[") == 1
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "which is not installed: pip install 'etd[" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(UserError, match="does not divide"):  # mistakes are found all the same
+        reproduce.plan(figure, tmp_path / "runs", assignments=("ppo.minibatch=7",))
 
 
 def test_only_some_may_be_asked_for(tmp_path):

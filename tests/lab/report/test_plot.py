@@ -132,6 +132,23 @@ def test_runs_of_an_environment_differ_in_colour(logged) -> None:
     assert colours["no bonus"] == plot.COLOURS["none"]
 
 
+def test_however_many_runs_no_two_look_the_same(logged) -> None:
+    """More than there are colours; and a method that is in two environments is told from all beside it in both."""
+    runs = [logged(RISING, f"etd-{k:02}") for k in range(47)]
+    runs += [logged(RISING, f"b/{name}", "rnd", "MiniGrid-Empty-8x8-v0") for name in ("etd-00", "etd-46", "c")]
+    figure = plot.draw_curves(runs)
+    for ax, count in zip(figure.axes, (47, 3), strict=True):
+        shown = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+        looks = {(line.get_color(), str(line._dash_pattern)) for line in shown}  # matplotlib tells dashes nowhere else
+        assert len(looks) == len(shown) == count
+    (legend,) = figure.legends
+    figure.draw_without_rendering()
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert whole.y0 <= box.y0
+    assert box.y1 <= min(ax.get_window_extent().y0 for ax in figure.axes)
+
+
 def test_long_curves_are_thinned_but_keep_their_ends(logged) -> None:
     returns = np.linspace(0, 1, 1001)[None]
     (ax,) = plot.draw_curves([logged(returns)]).axes
@@ -148,11 +165,14 @@ def test_nothing_finished_yet_is_said(logged, returns: np.ndarray, tmp_path: Pat
     assert plot.panel(run, tmp_path / "panel.png").exists()
 
 
-def test_panel_shows_what_the_bonus_has(trained: Path, logged) -> None:
-    learned = [ax.get_title(loc="left") for ax in plot.draw_panel(Run.open(trained)).axes]
-    assert learned == [label for name, label in plot.LABELS.items() if name != "score"]
-    plain = [ax.get_title(loc="left") for ax in plot.draw_panel(logged(RISING, bonus="none")).axes]
-    assert plain == [plot.LABELS["return"], plot.LABELS["success"]]
+def test_panel_shows_what_the_bonus_has_and_labels_its_axes(trained: Path, logged) -> None:
+    def shown(run: Run) -> list[str]:
+        axes = plot.draw_panel(run).axes
+        assert {ax.get_xlabel() for ax in axes} == {"environment steps"}
+        return [ax.get_ylabel().replace("\n", " ") for ax in axes]
+
+    assert shown(Run.open(trained)) == [label for name, label in plot.LABELS.items() if name != "score"]
+    assert shown(logged(RISING, bonus="none")) == [plot.LABELS["return"], plot.LABELS["success"]]
 
 
 def test_files_are_what_their_suffix_says(trained: Path, tmp_path: Path) -> None:

@@ -128,9 +128,12 @@ def test_command_makes_the_same_experiment(trained: Path, monkeypatch: pytest.Mo
         return run
 
     monkeypatch.setattr(session, "train", train)
-    program, *words = shlex.split(command(run.experiment, run.path))
+
+    program, *words = shlex.split(command(run.experiment, run.path, until=0.9, imports=["shlex"]))
     cli.main(words)
     assert program == "etd"
+    assert asked["until"] == 0.9
+    assert words[words.index("--import") + 1] == "shlex"
     assert asked["experiment"] == run.experiment
     assert asked["out"] == trained
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console
 
 from etd.core.errors import UserError
+from etd.core.terminal import Terminal
 from etd.core.types import Box, EnvSpec
 from etd.envs import families
 from etd.envs.host.env import HostEnv
@@ -41,7 +41,7 @@ def installed() -> list[str]:
 
 def run(names: list[str], bonus: str, repeats: int, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
     """Time the environments ``names``, printing results as they come."""
-    console, rows = Console(highlight=False), []
+    console, rows = Terminal(), []
     for name in names:
         experiment = presets.choose(name, bonus)
         for assignment in assignments:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from rich.console import Console
 
 from etd.core.errors import UserError
+from etd.core.terminal import Terminal
 from etd.lab.bench import sweep, timing
 from etd.lab.bench.sweep import Speed
 from etd.lab.runs.config import bonus_name, to_dict
@@ -29,7 +29,7 @@ def run(experiment: Experiment, most: int | None, repeats: int, picture: Path) -
         most = MOST_ON_CPU if jax.default_backend() == "cpu" else MOST
     if most < 1:
         raise UserError(f"{most} seeds cannot be trained. Ask for at least 1.")
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Terminal(soft_wrap=True)
     name, device = bonus_name(experiment.bonus), jax.devices()[0].device_kind
     title = f"{experiment.env.id}, {name}, {experiment.precision}, {device}"
     console.print(title)

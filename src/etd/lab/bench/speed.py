@@ -17,8 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.stages import Compiled
-from rich.console import Console
 
+from etd.core.terminal import Terminal
 from etd.core.types import Array, Key, PyTree
 from etd.envs import Task, autoreset
 from etd.envs.autoreset import Envs, StartPool
@@ -43,7 +43,7 @@ ROLLOUT = 512
 def run(name: str, picture: Path, seconds: float = 1.0) -> dict[str, Any]:
     """Steps per second of the environment alone at many batch sizes; Farama's and navix's too, if installed, each timed
     for ``seconds`` or longer. Prints results as they come and draws them."""
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Terminal(soft_wrap=True)
     found: list[Speed] = []
 
     def note(speed: Speed | None) -> None:

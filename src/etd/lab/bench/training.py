@@ -15,12 +15,13 @@ from typing import Any, get_args
 
 import jax
 import numpy as np
-from rich.console import Console
 
 from etd.core.errors import UserError
 from etd.core.keys import named
+from etd.core.terminal import Terminal
 from etd.core.types import Array, Key, PyTree, Rollout
 from etd.core.version import __version__
+from etd.core.words import counted, say
 from etd.envs import autoreset
 from etd.envs.autoreset import Envs
 from etd.envs.base import DeviceEnv, random_actions
@@ -44,7 +45,7 @@ def training(
     each row as it is known, beside that of a ``kept`` result. Seconds are per iteration of all seeds together."""
     timing.check_repeats(repeats)
     env, device, bonus = experiment.env.make(), jax.devices()[0].device_kind, bonus_name(experiment.bonus)
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Terminal(soft_wrap=True)
     different = against.differences(kept, experiment, device) if kept else []
 
     def row(name: str, value: float, words: Callable[[float], str], share: str = "", note: str = "") -> None:
@@ -187,7 +188,7 @@ def bonuses(env: str, names: Sequence[str], seeds: int = 1, repeats: int = 5) ->
     The programs are compiled in parallel, then timed one by one.
     """
     timing.check_repeats(repeats)
-    console = Console(highlight=False)
+    console = Terminal()
 
     def ready(name: str) -> tuple[str, Backend, TrainState]:
         experiment = check(replace(presets.choose(env, name), num_envs=16, rollout_steps=512, seeds=seeds))
@@ -217,12 +218,12 @@ def parity(steps: int) -> dict[str, Any]:
     if steps < 1:
         raise UserError(f"{steps} steps cannot be compared. Ask for at least 1.")
     try:
-        with Console().status("comparing") as status:
+        with Terminal().status("comparing") as status:
             report = parity.run(steps, tell=lambda name: status.update(f"comparing {name}"))
     except ImportError as error:
         raise UserError(str(error)) from error
-    print(f"{report.steps:,} steps, {report.episodes:,} episodes, {len(report.by_level)} levels: ", end="")
-    print(f"{report.mismatches} mismatches. {report.first}")
+    done = [(report.steps, "step"), (report.episodes, "episode"), (len(report.by_level), "level")]
+    say(f"{', '.join(counted(*pair) for pair in done)}: {report.mismatches:,} mismatches. {report.first}")
     return asdict(report)
 
 

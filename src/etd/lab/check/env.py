@@ -11,6 +11,7 @@ from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.core.limits import SEEDS, is_whole
 from etd.core.types import Array, Box, EnvSpec, Key, Transition
+from etd.core.words import counted
 from etd.envs import Task, autoreset, custom
 from etd.envs.base import DeviceEnv, random_actions
 from etd.envs.host.env import HostEnv
@@ -177,9 +178,9 @@ def longest(spec: EnvSpec, age: np.ndarray) -> Finding:
     """No episode is longer than max_steps."""
     worst = int(age.max())
     if worst > spec.max_steps:
-        words = f"an episode lasted {worst} steps; the spec says at most {spec.max_steps} (max_steps)"
+        words = f"an episode lasted {counted(worst, 'step')}; the spec says at most {spec.max_steps} (max_steps)"
         return Finding(False, f"{words}. Set truncated at the limit")
-    return Finding(True, f"no episode was longer than {worst} steps; the spec says at most {spec.max_steps}")
+    return Finding(True, f"no episode was longer than {counted(worst, 'step')}; the spec says at most {spec.max_steps}")
 
 
 def shortest(spec: EnvSpec, lengths: np.ndarray) -> Finding:
@@ -188,8 +189,11 @@ def shortest(spec: EnvSpec, lengths: np.ndarray) -> Finding:
         return Finding(True, f"no episode ended within {STEPS} steps of random play")
     least = int(lengths.min())
     if least < spec.shortest:
-        return Finding(False, f"an episode took {least} steps; the spec says at least {spec.shortest} (shortest)")
-    return Finding(True, f"{lengths.size} episodes took {least} steps or more; the spec says at least {spec.shortest}")
+        return Finding(
+            False, f"an episode took {counted(least, 'step')}; the spec says at least {spec.shortest} (shortest)"
+        )
+    words = f"no episode of {lengths.size:,} was shorter than {counted(least, 'step')}"
+    return Finding(True, f"{words}; the spec says at least {spec.shortest}")
 
 
 def ends(spec: EnvSpec, play: RandomPlay, age: np.ndarray) -> Finding:
@@ -199,10 +203,10 @@ def ends(spec: EnvSpec, play: RandomPlay, age: np.ndarray) -> Finding:
         return Finding(True, "no episode ended, so terminated and truncated could not be checked")
     early, late = int((play.truncated & ~limit).sum()), int((play.terminated & ~play.truncated & limit).sum())
     if early:
-        words = f"{early} episodes are truncated before max_steps = {spec.max_steps}"
-        return Finding(False, f"{words}; if the task ends them, they should be terminated")
+        words = f"{counted(early, 'episode')} truncated before max_steps = {spec.max_steps}"
+        return Finding(False, f"{words}; what the task ends should be terminated")
     if late and not (play.truncated & limit).any():
-        words = f"all {late} episodes that reach max_steps are terminated, none truncated"
+        words = f"of {counted(late, 'episode')} that reached max_steps all are terminated, none truncated"
         return Finding(False, f"{words}; time-outs should be truncated")
     counts = f"{int(play.terminated.sum())} terminated, {int(play.truncated.sum())} truncated"
     return Finding(True, f"episodes end as they should: {counts}")

@@ -17,13 +17,15 @@ from rich.table import Table
 from etd.bonuses import Bonus
 from etd.core import files, plugins
 from etd.core.errors import UserError
+from etd.core.terminal import Terminal
 from etd.envs import Task
+from etd.lab.compare import devices
 from etd.lab.compare import plan as plans
 from etd.lab.compare.execute import check_options, execute
 from etd.lab.compare.plan import Entry, Job, Plan
 from etd.lab.report import statistics
 from etd.lab.report import write as report
-from etd.lab.report.curves import band, by_seed, centre
+from etd.lab.report.curves import QUARTILES, Floats, band, by_seed, centre
 from etd.lab.report.write import Judged
 from etd.lab.runs.config import bonus_name
 from etd.lab.runs.store import Run
@@ -168,7 +170,7 @@ def carry_out(
         files.refuse_unwritable(folder, folder=True)
     if keep and keep.resolve() == plan.out.resolve():
         raise UserError(f"{keep} holds the runs themselves, which copies would overwrite. Choose another --keep.")
-    console = Console(highlight=False, quiet=quiet)
+    console = Terminal(quiet=quiet)
     show(plan, workers, console)
     plan = execute(plan, budget=budget, workers=workers, cluster=cluster, quiet=quiet)
     shown = _kept(plan, keep) if keep else plan
@@ -181,13 +183,13 @@ def carry_out(
         page = report.write([run.path for run in runs.values()], shown.out / f"{name}.html", judge(finished), errors)
         console.print(summary(shown))
         for path in (page, *report.pictures(page)):
-            console.print(f"Written: {path}", markup=False, soft_wrap=True)
+            console.print(f"Written: {path}", soft_wrap=True)
     else:
         console.print("Nothing has run yet, so there is nothing to plot.")
     left = tuple(job.entry.name for job in plan.jobs if not job.done and not job.error)
     if left:
         words = f"Left: {', '.join(left)}. Run the same command again to continue."
-        console.print(words, markup=False, soft_wrap=True)
+        console.print(words, soft_wrap=True)
     return Comparison(runs, page, {_key(job): job.error for job in failed}, left, plan.stopped)
 
 
@@ -195,8 +197,8 @@ def show(plan: Plan, workers: int, console: Console) -> None:
     """Print the plan and its notes."""
     check_options(workers)
     console.print(plans.table(plan, workers))
-    for note in plan.notes:
-        console.print(note, markup=False, soft_wrap=True)
+    for note in filter(None, (devices.sentence(workers), *plan.notes)):
+        console.print(note, soft_wrap=True)
 
 
 def _key(job: Job) -> tuple[str, str]:
@@ -219,33 +221,48 @@ def _tell_failures(jobs: list[Job], console: Console) -> None:
         by_words.setdefault(job.error.strip(), []).append(job)
     for words, those in by_words.items():
         names = ", ".join(job.entry.name for job in those)
-        console.print(f"Failed: {names}\n{words}", markup=False, soft_wrap=True)
+        console.print(f"Failed: {names}\n{words}", soft_wrap=True)
     if jobs:
         files = f"{jobs[0].path / plans.ERROR}" if len(jobs) == 1 else f"the {plans.ERROR} of each"
-        console.print(f"Saved in {files}. Run the same command again to retry.", markup=False, soft_wrap=True)
+        console.print(f"Saved in {files}. Run the same command again to retry.", soft_wrap=True)
 
 
 def summary(plan: Plan) -> Table:
-    """Interquartile means of the final return by task and method, with 95 % intervals."""
+    """Means of the final return by task and method, interquartile from four seeds on, with 95 % intervals."""
     jobs = {_key(job): job for job in plan.jobs}
     tasks, methods = (list(dict.fromkeys(key[part] for key in jobs)) for part in (0, 1))
     tall = len(methods) > len(tasks)  # the longer list becomes the rows
     rows, columns = (methods, tasks) if tall else (tasks, methods)
-    title = "Final return: interquartile mean (95 % interval)"
+    ends = {key: _ends(job) for key, job in jobs.items() if job.steps}
+    sizes = {len(values) for values in ends.values() if len(values) > 1}
+    title = f"Final return: {_centre_of(sizes)} (95 % interval)" if sizes else "Final return"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for head in ("method" if tall else "task", *columns):
         table.add_column(head)
     for row in rows:
         keys = [(column, row) if tall else (row, column) for column in columns]
-        table.add_row(row, *(_final(jobs[key]) if key in jobs else "" for key in keys))
+        table.add_row(row, *(_final(jobs[key], ends.get(key)) if key in jobs else "" for key in keys))
     return table
 
 
-def _final(job: Job) -> str:
-    if not job.steps:
-        return "failed" if job.error else "not run"
+def _centre_of(sizes: set[int]) -> str:
+    """What ``centre`` computes from these numbers of seeds."""
+    if all(size >= QUARTILES for size in sizes):
+        return "interquartile mean over seeds"
+    if all(size < QUARTILES for size in sizes):
+        return "mean over seeds"
+    return "mean over seeds, interquartile from four seeds on"
+
+
+def _ends(job: Job) -> Floats:
+    """[S, 1] the last return of each seed that has one."""
     values = statistics.final(by_seed(Run.open(job.path), "return"))
-    values = values[np.isfinite(values)][:, None]
+    return values[np.isfinite(values)][:, None]
+
+
+def _final(job: Job, values: Floats | None) -> str:
+    if values is None:
+        return "failed" if job.error else "not run"
     if not len(values):
         words = "too few episodes"
     elif len(values) == 1:

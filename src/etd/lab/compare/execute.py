@@ -24,17 +24,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
-from rich.console import Console
 
 from etd.core import files, plugins
 from etd.core.errors import UserError
 from etd.core.limits import is_number, is_whole
+from etd.core.terminal import Terminal
+from etd.core.words import printable
+from etd.envs import missing_extra
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
+from etd.lab.compare import devices
 from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
 from etd.lab.runs import session
 from etd.lab.runs.config import unwritable
 from etd.lab.runs.store import Run
+from etd.lab.runs.validate import check
 from etd.training.experiment import Experiment
 
 LOSSES = 3
@@ -99,12 +103,12 @@ def execute(
             _refuse(job, alone)
     if not alone:  # longest first, so that no long one is left to train alone at the end
         todo.sort(key=lambda job: (job.steps - job.goal) * job.entry.experiment.seeds)
-    console = Console(highlight=False, quiet=quiet)
+    console = Terminal(quiet=quiet)
 
     def tell(index: int, ending: Ending) -> None:
         job = todo[index]
         state = "failed, see below" if ending.error else f"{ending.steps:,} of {job.goal:,} steps"
-        console.print(f"{job.entry.name}: {state}", markup=False, soft_wrap=True)
+        console.print(f"{job.entry.name}: {state}", soft_wrap=True)
 
     # Absolute, because a cluster's workers run in another directory.
     how = (deadline, plan.quick, quiet or plan.quick or not alone, plugins.named())
@@ -167,6 +171,8 @@ def _killed(times: int) -> str:
 
 def _refuse(job: Job, alone: bool) -> None:
     """Raise a UserError if a job cannot be trained."""
+    if missing_extra(job.entry.experiment.env.id):
+        check(job.entry.experiment)
     if (job.path / "run.json").exists():
         session.refuse_copy(Run.open(job.path))
         refuse_other_settings(job)
@@ -238,7 +244,7 @@ class _Here:
 
     def submit(self, work: Work) -> Hashable:
         if not work.quiet:  # the output of training does not name the method
-            print(f"{work.name}:", flush=True)
+            print(f"{printable(work.name)}:", flush=True)
         ending = train(work)
         if ending.stopped:  # the signal arrived during training, which handled it
             self.stop.append(ending.stopped)
@@ -257,7 +263,8 @@ class _Worker:
     """A process that trains what it is sent. A separate interpreter, not a ``multiprocessing`` process, which would run
     the user's script again."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, workers: int) -> None:
+        self.number = number
         ours, theirs = socket.socketpair()
         with theirs:
             code = f"from etd.lab.compare.execute import serve; serve({theirs.fileno()}, {os.getpid()})"
@@ -267,7 +274,7 @@ class _Worker:
                 [sys.executable, "-c", code],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # only the parent handles Ctrl-C
-                env={**share, **os.environ, "PYTHONPATH": search_path()},
+                env={**share, **os.environ, **devices.environment(number, workers), "PYTHONPATH": search_path()},
             )
         self.line = Connection(ours.detach())
 
@@ -305,16 +312,18 @@ def serve(line: int, parent: int) -> None:
 
 
 class _Processes:
-    """In processes that share the device: several small agents use a GPU better than one. Without ``reuse``, a process
-    ends after its run and frees the device's memory."""
+    """In processes that share the devices: several small agents use a GPU better than one. Without ``reuse``, a process
+    ends after its run and frees its devices' memory."""
 
     def __init__(self, workers: int, reuse: bool):
         self.room, self.reuse = workers, reuse
+        self.free = list(range(workers))
+        """numbers of workers that are not running, which say what devices they would have"""
         self.busy: list[_Worker] = []
         self.idle: list[_Worker] = []
 
     def submit(self, work: Work) -> Hashable:
-        worker = self.idle.pop() if self.idle else _Worker()
+        worker = self.idle.pop() if self.idle else _Worker(self.free.pop(0), self.room)
         self.busy.append(worker)
         worker.begin(work)
         return worker
@@ -329,6 +338,7 @@ class _Processes:
                 self.idle.append(worker)
             else:
                 worker.end(patience=10)
+                self.free.append(worker.number)
             found.append((worker, ending))
         return found
 

@@ -20,6 +20,8 @@ from rich.table import Table
 
 from etd.core import files
 from etd.core.errors import UserError
+from etd.core.words import counted
+from etd.envs import missing_extra
 from etd.envs.host.pool import workers_here
 from etd.lab.report import write as report
 from etd.lab.runs.config import assign, split
@@ -127,11 +129,14 @@ def make(
     tasks, methods = (folders(getattr(entry, part) for entry in entries) for part in ("task", "method"))
     jobs = []
     for entry in chosen:
-        check(entry.experiment)
+        lacks = missing_extra(entry.experiment.env.id)
+        check(entry.experiment, make=not lacks)  # a plan can be looked at before its suite is installed
+        if lacks and (note := f"Training needs: pip install 'etd[{lacks}]'") not in notes:
+            notes.append(note)
         job = job_at(entry, out / tasks[entry.task] / methods[entry.method])
         if seeds is not None and job.done and (there := Run.open(job.path).experiment.seeds) != seeds:
             raise UserError(
-                f"{job.path} is done with {there} seeds, not {seeds}. Choose another --out, or omit --seeds."
+                f"{job.path} is done with {counted(there, 'seed')}, not {seeds}. Choose another --out, or omit --seeds."
             )
         jobs.append(job)
     return Plan(tuple(jobs), out, quick, tuple(notes))
@@ -253,12 +258,12 @@ def rate_seen(plan: Plan) -> float | None:
 
 
 def table(plan: Plan, workers: int = 1) -> Table:
-    """The plan as a table for the terminal. Workers share the device, so they are assumed to save time only in quick
-    plans, which mostly compile."""
+    """The plan as a table for the terminal. Workers that share a device are assumed to save time only in quick plans,
+    which mostly compile."""
     seen = rate_seen(plan)
     device = jax.devices()[0].device_kind
     basis = f"{seen:,.0f} steps/s measured here" if seen else "rates of other machines"
-    runs = f"{len(plan.jobs)} run{'s' * (len(plan.jobs) > 1)}"
+    runs = counted(len(plan.jobs), "run")
     rows = Table(title=f"{runs} on {device} (times estimated from {basis})", title_justify="left", box=None)
     for title in ("task/method", "seeds", "steps", "", "left"):
         rows.add_column(title, justify="left" if title in ("task/method", "") else "right")
@@ -268,7 +273,8 @@ def table(plan: Plan, workers: int = 1) -> Table:
         )
         left = "" if job.done else _minutes(estimate(job, seen, plan.quick))
         rows.add_row(job.entry.name, str(job.entry.experiment.seeds), f"{job.goal:,}", state, left)
-    total = sum(estimate(job, seen, plan.quick) for job in plan.jobs) / (workers if plan.quick else 1)
+    at_once = workers if plan.quick else min(workers, jax.local_device_count())
+    total = sum(estimate(job, seen, plan.quick) for job in plan.jobs) / at_once
     rows.add_row("", "", "", "total", _minutes(total))
     return rows
 

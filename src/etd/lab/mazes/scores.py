@@ -14,20 +14,20 @@ ROUNDING = 1e-5
 
 MEANING = {
     "path spearman": "rank correlation with the shortest path, from the red square",
-    "path pearson": "linear correlation with it",
+    "path pearson": "linear correlation with the shortest path, from the red square",
     "exact spearman": "rank correlation with the exact successor distance, from the red square",
-    "exact pearson": "linear correlation with it",
-    "path spearman, all": "as above, over all pairs of cells",
-    "path pearson, all": "",
-    "exact spearman, all": "",
-    "exact pearson, all": "",
+    "exact pearson": "linear correlation with the exact successor distance, from the red square",
+    "path spearman, all": "rank correlation with the shortest path, over all pairs of cells",
+    "path pearson, all": "linear correlation with the shortest path, over all pairs of cells",
+    "exact spearman, all": "rank correlation with the exact successor distance, over all pairs of cells",
+    "exact pearson, all": "linear correlation with the exact successor distance, over all pairs of cells",
     "triangle broken": "share of triples with d(x, z) > d(x, y) + d(y, z), beyond rounding",
     "triangle excess": "mean d(x, z) - d(x, y) - d(y, z) of those, relative to the mean distance",
     "asymmetry": "mean |d(x, y) - d(y, x)|, relative to the mean distance",
-    "asymmetry pearson": "linear correlation of d(x, y) - d(y, x) with the exact one; 0 for a symmetric distance",
-    "slope": "of the least-squares line: learned = slope * exact + intercept, over all pairs",
-    "intercept": "",
-    "r2": "share of the learned distance's variance that the line explains",
+    "asymmetry pearson": "linear correlation of d(x, y) - d(y, x), learned and exact; 0 for a symmetric distance",
+    "slope": "of the line learned = slope * exact + intercept, fitted over all pairs of cells",
+    "intercept": "of the line learned = slope * exact + intercept",
+    "r2": "share of the learned distance's variance explained by a line in the exact one",
 }
 """What each score means, in the order of the tables."""
 

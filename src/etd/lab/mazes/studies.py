@@ -17,6 +17,8 @@ from rich.table import Table
 from etd.bonuses import LearnedBonus
 from etd.core import files
 from etd.core.errors import UserError, unknown
+from etd.core.terminal import Terminal
+from etd.core.words import counted
 from etd.envs.maze import Position
 from etd.lab.mazes import clickable, maps
 from etd.lab.mazes.distance import CHUNK, Distances, check_counts, distance, find, grid, rivals, temporal
@@ -24,6 +26,7 @@ from etd.lab.mazes.scores import MEANING, interval, table
 from etd.lab.report import page
 from etd.lab.report.plot import save
 from etd.lab.runs.progress import Chunks
+from etd.lab.runs.session import safe_name
 
 Values = dict[str, dict[str, list[float]]]
 """A value per seed, by learner and score."""
@@ -94,7 +97,7 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
     """Learn, score, plot and write; returns the files. ``data`` studies the spiral with more and more walks."""
     if name not in STUDIES:
         raise unknown("study", name, STUDIES, f"Studies are {', '.join(STUDIES)}.")
-    console = console or Console(highlight=False, soft_wrap=True)
+    console = console or Terminal(soft_wrap=True)
     red = _red(name, options)
     files.refuse_unwritable(out, folder=True)
     study, sizes = STUDIES[name], DATA if name == "data" else (options.walks,)
@@ -111,7 +114,9 @@ def run(name: str, options: Options, out: Path, console: Console | None = None) 
     values = [table(distances, red, options.to) for distances in found]
     for distances, scores in zip(found, values, strict=True):
         console.print(_table(distances, scores, options))
-    console.print(f"{seconds:.0f} s", highlight=False)
+    for score in SHOWN:
+        console.print(f"{score}: {MEANING[score]}")
+    console.print(f"{seconds:.0f} s")
     return _write(name, options, red, found, values, seconds, out)
 
 
@@ -149,26 +154,36 @@ def _red(name: str, options: Options) -> int:
     return maze.cells.index(options.red)
 
 
+def stem(name: str, maze: str | None) -> str:
+    """What a study's files are named: as it is or, with another maze, as that maze, but never as another study."""
+    if maze is None:
+        return name
+    found = safe_name(maze if name == "spiral" else f"{name}-{maze}")
+    return f"{found}-maze" if found.lower() in STUDIES else found
+
+
 # Files -----------------------------------------------------------------------------------------------------------
 
 
 def _write(
     name: str, options: Options, red: int, found: list[Distances], values: list[Values], seconds: float, out: Path
 ) -> list[Path]:
-    paths = [_numbers(name, options, found, values, seconds, out), _csv(found, values, out / f"{name}.csv")]
     last, scores = found[-1], values[-1]
+    base = stem(name, None if options.maze is None else last.maze.name)
+    numbers = _numbers(name, options, found, values, seconds, out / f"{base}.json")
+    paths = [numbers, _csv(found, values, out / f"{base}.csv")]
     seed = _median(scores)
-    pictures = [(out / f"{name}.png", _picture(last, scores, red, seed, STUDIES[name].columns, options.to))]
+    pictures = [(out / f"{base}.png", _picture(last, scores, red, seed, STUDIES[name].columns, options.to))]
     if len(found) > 1:
         sizes = [distances.walks for distances in found]
-        pictures.append((out / f"{name}-curve.png", maps.against_data(sizes, values, "path spearman")))
+        pictures.append((out / f"{base}-curve.png", maps.against_data(sizes, values, "path spearman")))
     for path, figure in pictures:
         paths.append(save(figure, path))
     exact = {"shortest path": last.path, "exact successor distance": last.successor}
     learned = {maps.NAMES.get(key, key): each[seed] for key, each in last.learned.items()}
     content = clickable.body(last.maze, learned | exact, red, options.to) + _scores(found, values, options)
-    title = f"Distances in {last.maze.name}, {last.walks:,} walks of {options.length} steps"
-    return [*paths, clickable.write(out / f"{name}.html", title, content)]
+    title = f"Distances in {last.maze.name}, {_walks(last)}"
+    return [*paths, clickable.write(out / f"{base}.html", title, content)]
 
 
 def _median(values: Values) -> int:
@@ -187,13 +202,13 @@ def _picture(found: Distances, values: Values, red: int, seed: int, columns: int
         notes[name] = f"Spearman {mean:.2f} [{low:.2f}, {high:.2f}]"
     words = (
         f"{found.maze.name}{' with noise' * found.maze.noise}: distance {'to' if to else 'from'} the red square, "
-        f"{found.walks:,} walks of {found.maze.length} steps; seed {found.seeds[seed]}, one of {len(found.seeds)}"
+        f"{_walks(found)}; seed {found.seeds[seed]}, one of {len(found.seeds)}"
     )
     return maps.draw(found.maze, panels, red, columns, words, notes)
 
 
 def _numbers(
-    name: str, options: Options, found: list[Distances], values: list[Values], seconds: float, out: Path
+    name: str, options: Options, found: list[Distances], values: list[Values], seconds: float, path: Path
 ) -> Path:
     rows = [
         {
@@ -208,7 +223,6 @@ def _numbers(
     ]
     settings = {**vars(options), "maze": found[0].maze.name, "walks": [row["walks"] for row in rows]}
     content = {"study": name, "settings": settings, "seconds": round(seconds, 1), "results": rows}
-    path = out / f"{name}.json"
     files.write(path, json.dumps(_rounded(content), indent=1) + "\n")
     return path
 
@@ -244,12 +258,16 @@ def _cell(values: list[float]) -> str:
 
 
 def _title(found: Distances, options: Options) -> str:
+    over = f"{counted(len(found.seeds), 'seed')}{', mean and 95 % interval' * (len(found.seeds) > 1)}"
     pieces = ", ".join(map(str, found.pieces))
     return (
-        f"{found.maze.name}, {found.walks:,} walks of {found.maze.length} steps, {len(found.seeds)} seeds, mean and "
-        f"95 % interval; {'to' if options.to else 'from'} the red square, or over all pairs. Connected pieces of the "
-        f"maze in the walks, by seed: {pieces}."
+        f"{found.maze.name}, {_walks(found)}, {over}; {'to' if options.to else 'from'} the red square, or over all "
+        f"pairs. Connected pieces of the maze in the walks, by seed: {pieces}."
     )
+
+
+def _walks(found: Distances) -> str:
+    return f"{counted(found.walks, 'walk')} of {counted(found.maze.length, 'step')}"
 
 
 def _table(found: Distances, values: Values, options: Options) -> Table:
@@ -263,11 +281,11 @@ def _scores(found: list[Distances], values: list[Values], options: Options) -> s
     """All scores as tables for the page."""
     parts = ["<section><h2>Scores</h2>"]
     for distances, scores in zip(found, values, strict=True):
-        rows = [[score, *(_cell(each[score]) for each in scores.values())] for score in MEANING]
+        rows = [[_explained(score), *(_cell(each[score]) for each in scores.values())] for score in MEANING]
         parts.append(f"<p>{page.text(_title(distances, options))}</p>")
         parts.append(page.table("scores", ["score", *scores], rows, "dense"))
-    meanings = [[score, words] for score, words in MEANING.items() if words]
-    return (
-        "\n".join([*parts, page.details("What the scores mean", page.table("meaning", ["score", "meaning"], meanings))])
-        + "</section>"
-    )
+    return "\n".join([*parts, "</section>"])
+
+
+def _explained(score: str) -> page.Html:
+    return page.Html(f"{page.text(score)}<small>{page.text(MEANING[score])}</small>")

@@ -90,8 +90,8 @@ def _aggregate(study: Results) -> str:
         for name in study.methods
     ]
     words = (
-        "Interquartile mean over all tasks and seeds, and its 95 % stratified-bootstrap interval (rliable). Only "
-        "methods trained on the same tasks are comparable."
+        "Interquartile mean over all tasks and seeds, or the mean of fewer than four, and its 95 % "
+        "stratified-bootstrap interval (rliable). Only methods trained on the same tasks are comparable."
     )
     table = _estimates("Return over all tasks", "method", rows, len(study.tasks), "too few episodes yet")
     return f"<h2>Return over all tasks</h2>\n{table}{page.note(words)}"

@@ -15,6 +15,8 @@ from etd.lab.runs.store import Run
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 RESAMPLES = 1000
+QUARTILES = 4
+"""From this many seeds on, the mean is the interquartile one."""
 EPISODIC = ("return", "length", "states_per_episode", "success", "score")
 """Metrics of finished episodes."""
 
@@ -58,7 +60,7 @@ def centre(values: Floats) -> Floats:
     """
     ordered = np.sort(values, axis=-2)  # NaNs go last
     count = np.isfinite(values).sum(-2, keepdims=True)
-    cut = np.where(count >= 4, count // 4, 0)
+    cut = np.where(count >= QUARTILES, count // 4, 0)
     rank = np.arange(values.shape[-2])[:, None]
     inner = (rank >= cut) & (rank < count - cut)
     total = np.where(inner, ordered, 0.0).sum(-2)

@@ -117,6 +117,7 @@ tbody th { font-weight: 400; color: var(--dim); white-space: nowrap; }
 .dense { font-size: 0.875rem; }
 .dense th, .dense td { padding-right: 1.1rem; min-width: 0; white-space: nowrap; }
 .dense small { display: block; color: var(--dim); }
+.dense th small { white-space: normal; max-width: 15rem; }
 .claims th, .claims td { padding-right: 1.1rem; min-width: 0; }
 .claims tbody th { white-space: normal; min-width: 10rem; color: inherit; }
 .claims td:last-child { min-width: 12rem; }

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -47,19 +48,23 @@ PALETTE = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5d3a9b", "#0
 """For other runs: Okabe and Ito's colours, safe for any colour vision, without the yellow."""
 SPARE = ("#8b0000", "#00a5b5", "#9467bd", "#3f5f3f")
 """For when those run out."""
+DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.2)), (0, (1, 1)), (0, (4, 1.2, 1, 1.2)), (0, (8, 2)), (0, (2, 2.5)))
+"""For when all colours are taken: the same colours with another line."""
 LABELS = {
     "return": "return (last 100 episodes)",
     "score": "Crafter's score, % (all episodes)",
     "success": "success rate (last 100 episodes)",
     "length": "episode length (last 100 episodes)",
     "states": "distinct states visited",
-    "bonus_mean": "bonus: mean, and std (dashed)",
+    "bonus_mean": "bonus: mean (std dashed)",
     "model_loss": "model loss",
     "model_accuracy": "model accuracy",
     "ppo_entropy": "policy entropy (nats)",
     "ppo_value_loss": "value loss",
 }
 """What to look at when the reward stays at zero, in this order."""
+MANY = 16
+"""A legend with more names than this is set in smaller letters."""
 POINTS = 400
 """Curves are thinned to this many points: no panel has more pixels, and the bootstrap has a cost per point."""
 KEY_TO_LINES = "thin: seeds; bold: their mean (interquartile from four seeds on); band: 95 % bootstrap interval"
@@ -80,28 +85,28 @@ def draw_curves(runs: list[Run], metric: str = "return") -> Figure:
     if not runs:
         raise UserError("There is no run to plot. Name at least one run directory.")
     names, environments = labels(runs), list(dict.fromkeys(map(task, runs)))
-    colours = _colours(runs, names)
+    looks = _looks(runs, names)
     figure, axes = grid(len(environments), (6.4 if len(environments) == 1 else 4.6, 3.8))
     for env, ax in zip(environments, axes, strict=True):
         here = [(run, name) for run, name in zip(runs, names, strict=True) if task(run) == env]
         for run, name in here:
-            _draw(ax, by_seed(run, metric), colours[name], label=name, faint=len(here) > 4)
+            _draw(ax, by_seed(run, metric), *looks[name], label=name, faint=len(here) > 4)
         _finish(ax, metric)
         ax.set_title(_literally(env), fontsize=11)
         ax.set_ylabel(LABELS.get(metric, metric.replace("_", " ")))
         ax.set_xlabel("environment steps")
-    handles = [Line2D([], [], color=colour, linewidth=2.2, label=_literally(name)) for name, colour in colours.items()]
+    handles = [
+        Line2D([], [], color=colour, linestyle=line, linewidth=2.2, label=_literally(name))
+        for name, (colour, line) in looks.items()
+    ]
     title = KEY_TO_LINES if any(run.experiment.seeds > 1 for run in runs) else None
-    room = 64 if len(environments) == 1 else 90  # letters in a row, a handle counted as eight
-    columns = max(1, min(len(handles), 6, room // (8 + max(map(len, colours)))))
-    figure.set_figheight(figure.get_figheight() + max(0, -(-len(handles) // columns) - 3) * 0.22)  # inches a row
-    layout = {
-        "ncols": columns,
-        "frameon": False,
-        "title": title,
-        "title_fontsize": 8,
-    }
-    figure.legend(handles=handles, loc="outside lower center", **layout)
+    letters = 8 if len(handles) > MANY else 10  # points
+    room = int(110 / letters * figure.get_figwidth())  # letters in a row, a handle counted as eight
+    columns = max(1, min(len(handles), 8, room // (8 + max(map(len, looks)))))
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + max(0, rows - 3) * 0.022 * letters)  # inches a row
+    layout = {"ncols": columns, "frameon": False, "title": title, "title_fontsize": 8, "handlelength": 2.6}
+    figure.legend(handles=handles, loc="outside lower center", fontsize=letters, **layout)
     return figure
 
 
@@ -110,7 +115,7 @@ def draw_panel(run: Run) -> Figure:
     table = run.metrics()
     shown = [name for name in LABELS if name in table and not (name == "bonus_mean" and not np.any(table[name]))]
     shown = shown or ["return"]
-    figure, axes = grid(len(shown), (3.6, 2.35))
+    figure, axes = grid(len(shown), (3.6, 2.45))
     colour = COLOURS.get(bonus_name(run.experiment.bonus), PALETTE[0])
     for name, ax in zip(shown, axes, strict=True):
         _draw(ax, by_seed(run, name, table), colour)
@@ -118,7 +123,8 @@ def draw_panel(run: Run) -> Figure:
             std = _thin(by_seed(run, "bonus_std", table))
             ax.plot(std.steps, centre(std.values), color=colour, linewidth=1.4, linestyle=(0, (4, 2)))
         _finish(ax, name)
-        ax.set_title(LABELS[name], fontsize=9, loc="left")
+        ax.set_xlabel("environment steps", fontsize=8)
+        ax.set_ylabel(LABELS[name].replace(" (", "\n("), fontsize=8)
     figure.suptitle(_literally(f"{task(run)}, {labels([run])[0]}"), fontsize=11)
     return figure
 
@@ -156,20 +162,27 @@ def _plain(run: Run) -> str:
     return "no bonus" if name == "none" else re.sub(r"[\w.]+:", "", name)  # a user's bonus, without its module
 
 
-def _colours(runs: list[Run], names: list[str]) -> dict[str, str]:
-    """A colour per name. In every environment the run named after its bonus, or else the first, gets the bonus's own;
-    the others get one that is unused there, and if possible everywhere."""
+def _looks(runs: list[Run], names: list[str]) -> dict[str, tuple[str, Any]]:
+    """A colour and a line per name, which no two in an environment share. In every environment the run named after its
+    bonus, or else the first, gets the bonus's own colour; the others get one that is unused there, and if possible
+    everywhere, or else the one that is used least."""
     colours: dict[str, str] = {}
-    used: dict[str, set[str]] = {}
+    there: dict[str, list[str]] = {}
     rows = list(zip(runs, names, strict=True))
     for run, name in sorted(rows, key=lambda row: row[1] != _plain(row[0])):
-        here = used.setdefault(task(run), set())
+        here = there.setdefault(task(run), [])
         if name not in colours:
-            own = COLOURS.get(bonus_name(run.experiment.bonus))
-            choices = [c for taken in ({*colours.values()}, here, ()) for c in (*PALETTE, *SPARE) if c not in taken]
-            colours[name] = own if own and own not in here else choices[0]
-        here.add(colours[name])
-    return {name: colours[name] for name in names}
+            own, used = COLOURS.get(bonus_name(run.experiment.bonus)), Counter(colours[other] for other in here)
+            everywhere = set(colours.values())
+            spare = min((*PALETTE, *SPARE), key=lambda colour: (used[colour], colour in everywhere))
+            colours[name] = own if own and not used[own] else spare
+        here.append(name)
+    lines: dict[str, int] = {}
+    for name in dict.fromkeys(names):
+        beside = {other for those in there.values() if name in those for other in those}
+        taken = {lines[other] for other in beside & lines.keys() if colours[other] == colours[name]}
+        lines[name] = min(set(range(len(taken) + 1)) - taken)
+    return {name: (colours[name], DASHES[line % len(DASHES)]) for name, line in lines.items()}
 
 
 def _thin(curve: Curves) -> Curves:
@@ -180,7 +193,7 @@ def _thin(curve: Curves) -> Curves:
     return Curves(curve.seeds, curve.steps[kept], curve.values[:, kept])
 
 
-def _draw(ax: Axes, curve: Curves, colour: str, label: str = "", faint: bool = False) -> None:
+def _draw(ax: Axes, curve: Curves, colour: str, line: Any = "solid", label: str = "", faint: bool = False) -> None:
     """Thin lines for seeds, a bold one for their centre, a band for its uncertainty; ``faint`` if there are many."""
     curve = _thin(curve)
     # A curve with one point is a dot, not an invisible line.
@@ -191,7 +204,8 @@ def _draw(ax: Axes, curve: Curves, colour: str, label: str = "", faint: bool = F
             width, alpha = (0.5, 0.3) if faint else (0.7, 0.45)
             ax.plot(curve.steps, values, color=colour, linewidth=width, alpha=alpha, label=f"_{label} seed {seed}")
     top = 4 if label == "etd" else 3  # above all thin lines
-    ax.plot(curve.steps, centre(curve.values), color=colour, linewidth=2.2, marker=dot, label=label, zorder=top)
+    style = {"color": colour, "linestyle": line, "linewidth": 2.2, "marker": dot}
+    ax.plot(curve.steps, centre(curve.values), label=label, zorder=top, **style)
 
 
 def _finish(ax: Axes, metric: str) -> None:

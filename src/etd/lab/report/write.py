@@ -95,6 +95,7 @@ def _duration(seconds: float) -> str:
 
 def _headline(run: Run, result: Numbers) -> dict[str, str]:
     experiment, device = run.experiment, run.record.get("device", {})
+    kind = str(device.get("kind", "unknown"))
     frozen = ", ".join(map(str, result.frozen))
     planned = experiment.iterations * experiment.steps_per_iteration
     ends = {}  # only what the run has
@@ -115,7 +116,7 @@ def _headline(run: Run, result: Numbers) -> dict[str, str]:
         **ends,
         "wall time": _duration(result.wall),
         "throughput": f"{result.throughput:,.0f} steps/s" if np.isfinite(result.throughput) else "unknown",
-        "device": str(device.get("kind", "unknown")),
+        "device": f"{device['count']} x {kind}" if "count" in device else kind,
     }
 
 
@@ -210,7 +211,7 @@ def _section(run: Run, name: str, result: Numbers, few: bool) -> str:
         f'<tr><th scope="row">{escape(str(key))}</th><td>{escape(str(value))}</td></tr>\n'
         for key, value in run.record.get("versions", {}).items()
     )
-    made = page.code(command(run.experiment, run.path))
+    made = page.code(command(run.experiment, run.path, **run.asked))
     experiment = page.details("Experiment", page.code(json.dumps(run.record["experiment"], indent=2)))
     made += experiment + page.details("Versions", f"<table><tbody>\n{versions}</tbody></table>")
     if not few:

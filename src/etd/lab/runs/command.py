@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from etd.training import presets
 from etd.training.experiment import Experiment
 
 
-def command(experiment: Experiment, out: Path | None = None) -> str:
-    """The command line that trains this experiment: the preset's environment and bonus, and every field that differs.
-    Interruptions do not matter, since resuming changes nothing."""
+def command(
+    experiment: Experiment, out: Path | None = None, until: float | None = None, imports: Iterable[str] = ()
+) -> str:
+    """The command line that trains this experiment: the preset's environment and bonus, every field that differs, and
+    what else was asked. Interruptions do not matter, since resuming changes nothing."""
     bonus, env = bonus_name(experiment.bonus), experiment.env
     named = bonus if isinstance(experiment.bonus, Mixture) or bonus in BONUSES else experiment.bonus
     try:
@@ -30,6 +33,11 @@ def command(experiment: Experiment, out: Path | None = None) -> str:
         if path not in ("env.id", "bonus.class") and not path.startswith("env.custom"):
             path = path.removesuffix(".class")
             words += [f"--{path}", str(value)] if path in ("steps", "seeds", "seed") else ["--set", f"{path}={value}"]
+    for module in imports:
+        if not any(f"{module}:" in word for word in words):  # naming a class imports its module
+            words += ["--import", module]
+    if until is not None:
+        words += ["--until", f"{until:g}"]
     return shlex.join(words if out is None else [*words, "--out", str(out)])
 
 

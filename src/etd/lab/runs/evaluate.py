@@ -10,6 +10,8 @@ import numpy as np
 from rich.console import Console, Group
 from rich.table import Table
 
+from etd.core.terminal import Terminal
+from etd.core.words import counted
 from etd.lab.runs import memory, session
 from etd.lab.runs.store import Run
 from etd.training import backend
@@ -54,7 +56,7 @@ def evaluate(path: str | Path, episodes: int = 100, greedy: bool = False) -> dic
 def table(scores: dict[str, Any], console: Console | None = None) -> None:
     """Print the result of ``evaluate``."""
     how = "greedy actions" if scores["greedy"] else "sampled actions"
-    title = f"{scores['env']}, {scores['episodes']} fresh episodes per seed, {how}"
+    title = f"{scores['env']}, {counted(scores['episodes'], 'fresh episode')} per seed, {how}"
     shown = [name for name in (*SCORES, "score") if name in scores["overall"]]
     grid = Table("seed", *shown)
     for column in grid.columns:
@@ -67,7 +69,7 @@ def table(scores: dict[str, Any], console: Console | None = None) -> None:
     parts: list[Any] = [title, grid]
     if "unlocked" in scores["overall"]:
         parts.append(_unlocked(scores))
-    (console or Console(highlight=False)).print(Group(*parts))
+    (console or Terminal()).print(Group(*parts))
 
 
 def _cells(row: dict[str, Any], shown: list[str]) -> list[str]:

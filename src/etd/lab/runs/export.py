@@ -187,7 +187,7 @@ def write(run: Run, state: TrainState, folder: Path, seed: int | None = None, fi
         "sha256": hashlib.sha256(content).hexdigest(),
         "etd": __version__,
         "seed": alone.seed,
-        "command": command(experiment),
+        "command": command(experiment, **run.asked),
         "results": results(run),
     }
     record: dict[str, Any] = {"format": FORMAT, "experiment": to_dict(alone), "sources": sources(alone)}

@@ -7,16 +7,24 @@ used.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax._src import compilation_cache
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+from etd.core import files
+from etd.core.version import __version__
+from etd.lab.runs.config import to_dict
+from etd.training.experiment import Experiment
 
 LIMIT = 2 << 30
 """Bytes; beyond it the programs that were not used for longest are deleted."""
@@ -36,9 +44,9 @@ def folder() -> Path:
 
 
 @contextmanager
-def cached() -> Iterator[None]:
+def cached() -> Iterator[Path | None]:
     """Within it, programs are read from the cache and kept there, unless JAX has a cache directory configured already
-    or ours cannot be trusted."""
+    or ours cannot be trusted. Yields the cache's folder, or None."""
     settings = {
         "jax_compilation_cache_dir": str(folder()),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -46,15 +54,43 @@ def cached() -> Iterator[None]:
     }
     before = {name: getattr(jax.config, name) for name in settings}
     if before["jax_compilation_cache_dir"] or not _private(folder()):
-        yield
+        yield None
         return
     try:
         _configure(settings)
         with _replacing_broken(folder()):
-            yield
+            yield folder()
     finally:
         _configure(before)
         _prune(folder())
+
+
+def last_time(cache: Path | None, experiment: Experiment) -> float | None:
+    """Seconds that compiling this experiment took here the last time, which is the best guess for this time; None if
+    there was none."""
+    if cache is None:
+        return None
+    try:
+        seconds = float(files.read(cache / _clock(experiment), 100))
+    except (OSError, ValueError):
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def keep_time(cache: Path | None, experiment: Experiment, seconds: float) -> None:
+    """Remember it for the next time."""
+    if cache is not None:
+        with suppress(files.DiskError):
+            files.write(cache / _clock(experiment), f"{seconds:.1f}\n")
+
+
+def _clock(experiment: Experiment) -> str:
+    """The name of the file: the same for experiments that are compiled to the same programs on the same devices."""
+    alike = to_dict(replace(experiment, steps=0, seed=0))
+    how = [jax.__version__, __version__, jax.config.read("jax_disable_most_optimizations")]
+    where = [device.device_kind for device in jax.local_devices()]
+    text = json.dumps([alike, how, where], sort_keys=True, default=str)
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.seconds"
 
 
 def _configure(settings: dict[str, Any]) -> None:
@@ -97,9 +133,9 @@ def _private(path: Path) -> bool:
 
 def _prune(path: Path) -> None:
     with suppress(OSError):  # another process may be pruning, too
-        files = sorted((file for file in path.iterdir() if file.is_file()), key=lambda file: file.stat().st_atime)
-        excess = sum(file.stat().st_size for file in files) - LIMIT
-        for file in files:
+        oldest = sorted((file for file in path.iterdir() if file.is_file()), key=lambda file: file.stat().st_atime)
+        excess = sum(file.stat().st_size for file in oldest) - LIMIT
+        for file in oldest:
             if excess <= 0:
                 break
             excess -= file.stat().st_size

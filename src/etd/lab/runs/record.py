@@ -10,6 +10,7 @@ from typing import Any
 
 from etd.core import files
 from etd.core.errors import UserError
+from etd.core.limits import is_number
 from etd.core.version import __version__
 from etd.lab.runs.config import from_dict
 from etd.lab.runs.migrate import FORMAT, upgrade
@@ -108,5 +109,7 @@ _PARTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "device": (_are_words, "a group of strings"),
     "sources": (_are_groups, "a group of groups of strings"),
     "unwritable": (_are_sentences, "a list of strings"),
+    "until": (is_number, "a finite number"),
+    "imports": (_are_sentences, "a list of strings"),
 }
 """The other parts of a record."""

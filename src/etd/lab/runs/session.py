@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import time
 import warnings
@@ -14,12 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from etd.core import files
+from etd.core import files, plugins
 from etd.core.errors import UserError
 from etd.core.limits import is_number
 from etd.core.types import Metrics
+from etd.core.words import counted, printable
 from etd.envs.families import title
 from etd.lab.runs import export, memory, programs
 from etd.lab.runs.agent import Agent
@@ -30,7 +33,7 @@ from etd.lab.runs.record import EXPORT
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run
 from etd.lab.runs.validate import check, check_kind
-from etd.training import backend, presets
+from etd.training import backend, compiled, presets
 from etd.training.backend import Backend
 from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
@@ -180,7 +183,7 @@ def load(path: str | Path) -> Trained:
     _refuse_kept(run)
     state, _, complaints = run.load(backend.shapes(check(run.require())))
     for complaint in complaints:
-        warnings.warn(complaint, stacklevel=2)
+        warnings.warn(printable(complaint), stacklevel=2)
     return Trained(run, state)
 
 
@@ -229,9 +232,11 @@ class _End:
             if value is not None and not is_number(value):
                 raise UserError(f"{name} is {value!r}; it must be a finite number.")
 
-    def reached(self, best: float) -> bool:
-        solved = self.until is not None and best >= self.until
-        return solved or (self.deadline is not None and time.time() >= self.deadline)
+    def reason(self, best: float) -> str:
+        """Why to end now, ``best`` being the return that every seed has reached; empty if there is no reason."""
+        if self.until is not None and best >= self.until:
+            return f"Every seed's return has reached {self.until:g}"
+        return "The time is up" if self.deadline is not None and time.time() >= self.deadline else ""
 
 
 @dataclass
@@ -255,20 +260,31 @@ def _advance(
     experiment, first = run.experiment, iteration
     watch, saved, every = _Watch(), time.monotonic(), _save_every()
     spent = float(np.max(run.metrics().get("wall", [0.0])))
+    with _disk(run):
+        run.ask(end.until, plugins.named())
     with (
         stop_signals() as stop,
-        programs.cached(),
+        programs.cached() as cache,
         open_sinks(sinks, run) as outlets,
-        Progress(experiment, quiet, spent) as progress,
+        Progress(
+            experiment,
+            quiet,
+            spent,
+            programs.last_time(cache, experiment),
+            partial(programs.keep_time, cache, experiment),
+        ) as progress,
         backend.open(experiment, progress.say) as agents,
     ):
-        for sentence in news:
+        for sentence in filter(None, [*news, _spread(experiment.seeds)]):
             progress.say(sentence)
-        progress.compiling()
+        if iteration < experiment.iterations:
+            progress.compiling()
+        else:
+            progress.say(f"All {experiment.steps:,} steps are done. Ask for more with --steps.")
         state = agents.start() if loaded is None else loaded
         record = partial(_record, run, agents, watch, progress, outlets)
         pending: tuple[int, Metrics] | None = None
-        while iteration < experiment.iterations and not stop and not end.reached(watch.best):
+        while iteration < experiment.iterations and not stop and not end.reason(watch.best):
             try:
                 state, metrics = agents.advance(state)
             except UserError:  # the state is still valid
@@ -292,9 +308,27 @@ def _advance(
             record(*pending)
         _save(run, state, iteration)
         run.stopped = stop[0] if stop else 0
-        if stop:
-            progress.say(f"Stopped and saved. Continue with: etd resume {run.path}")
+        if iteration < experiment.iterations:
+            progress.say(_stopped(run, iteration, "" if stop else end.reason(watch.best)))
     return run
+
+
+def _spread(seeds: int) -> str:
+    """On how many of several devices the seeds train; empty if there is one."""
+    there, used = jax.local_device_count(), compiled.devices(seeds)
+    if there == 1:
+        return ""
+    hint = f" {seeds - seeds % there} seeds would use all of them." if seeds > there > used else ""
+    return f"{counted(seeds, 'seed')} on {used} of {there} devices.{hint}"
+
+
+def _stopped(run: Run, iteration: int, why: str) -> str:
+    """How far a run is that ended before its last step, and how to continue it."""
+    experiment = run.experiment
+    done, planned = (count * experiment.steps_per_iteration for count in (iteration, experiment.iterations))
+    far = f"after {done:,} of {counted(planned, 'step')} ({done / planned:.0%})"
+    words = ["etd", "resume", str(run.path), *(word for module in plugins.named() for word in ("--import", module))]
+    return f"{f'{why}: stopped' if why else 'Stopped'} {far} and saved. Continue with: {shlex.join(words)}"
 
 
 def _record(

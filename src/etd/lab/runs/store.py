@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from etd.lab.runs.config import sources, to_dict, unavailable, unwritable
 from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.record import EXPORT, read_experiment, read_record
 from etd.lab.runs.table import Table
+from etd.training import compiled
 from etd.training.experiment import Experiment
 
 FILE = "run.json"
@@ -81,7 +83,7 @@ class Run:
         record = {"format": FORMAT, "experiment": to_dict(experiment), "sources": sources(experiment)}
         if lost := unwritable(experiment):
             record["unwritable"] = lost
-        run = cls(path, {**record, **_surroundings()}, experiment)
+        run = cls(path, {**record, **_surroundings(experiment.seeds)}, experiment)
         old = [path / FILE, run.metrics_file, *run.checkpoints()]
         if any(file.exists() for file in old) and not overwrite:
             raise UserError(
@@ -133,6 +135,21 @@ class Run:
         self.experiment = experiment
         self.record["experiment"] = to_dict(experiment)
         self._write_record()
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the command asked for besides the experiment: the return to stop at, and modules to import."""
+        return {name: self.record[name] for name in ("until", "imports") if name in self.record}
+
+    def ask(self, until: float | None, imports: Sequence[str]) -> None:
+        """Record what the command asks for now. The last one counts: without ``until`` a resumed run goes to its
+        end."""
+        asked: dict[str, Any] = {} if until is None else {"until": float(until)}
+        if imports:
+            asked["imports"] = list(imports)
+        if asked != self.asked:
+            self.record = {name: value for name, value in self.record.items() if name not in self.asked} | asked
+            self._write_record()
 
     def _write_record(self) -> None:
         files.write(self.path / FILE, json.dumps(self.record, indent=2) + "\n")
@@ -349,12 +366,13 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _surroundings() -> dict[str, Any]:
+def _surroundings(seeds: int) -> dict[str, Any]:
     names = ("jax", "jaxlib", "flax", "optax", "numpy")
     versions = {"etd": __version__, "python": platform.python_version()}
     versions |= {name: metadata.version(name) for name in names}
-    device = jax.devices()[0]
-    return {"versions": versions, "device": {"kind": device.device_kind, "platform": device.platform}}
+    first, count = jax.devices()[0], compiled.devices(seeds)
+    device = {"kind": first.device_kind, "platform": first.platform} | ({"count": str(count)} if count > 1 else {})
+    return {"versions": versions, "device": device}
 
 
 def _refuse_link(path: Path) -> None:

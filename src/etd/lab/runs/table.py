@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etd.core.words import counted
+
 LARGEST = 1 << 31
 """Bytes; the longest trainings write a hundredth of it."""
 LISTED = 4
@@ -110,13 +112,13 @@ def flaws(table: Table, seeds: range, upto: int) -> str:
     """What is wrong with a table that should have every iteration up to ``upto``, in a phrase; empty if nothing is."""
     found = []
     if table.unreadable:
-        found.append(f"{_count(table.unreadable, 'line')} cannot be read")
+        found.append(f"{counted(table.unreadable, 'line')} cannot be read")
     if gaps := _gaps(table, seeds, upto):
         spans = [str(first) if first == last else f"{first} to {last}" for first, last in gaps[:LISTED]]
         more = " and others" if len(gaps) > LISTED else ""
         found.append(f"rows of iteration{'s' * (gaps != [(upto, upto)])} {', '.join(spans)}{more} are missing")
     if table.repeated:
-        found.append(f"{_count(table.repeated, 'row')} were written twice, of which the last counts")
+        found.append(f"{counted(table.repeated, 'row')} were written twice, of which the last counts")
     return ", ".join(found)
 
 
@@ -125,7 +127,3 @@ def _gaps(table: Table, seeds: range, upto: int) -> list[tuple[int, int]]:
     whole = sorted(number for number, rows in Counter(table.iterations()).items() if rows == len(seeds))
     around = [0, *(number for number in whole if number <= upto), upto + 1]
     return [(before + 1, after - 1) for before, after in pairwise(around) if after - before > 1]
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'s' * (number > 1)}"

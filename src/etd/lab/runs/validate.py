@@ -20,20 +20,16 @@ from etd.lab.runs.config import bonus_name, hints_of, part_hint, typed, unavaila
 from etd.training.experiment import Experiment
 
 
-def check(experiment: Experiment) -> Experiment:
+def check(experiment: Experiment, make: bool = True) -> Experiment:
     """The experiment with every number in its field's type, or a UserError for values of another type, out of range or
-    that do not fit together. Makes the environment once, to catch a wrong id early."""
+    that do not fit together. Makes the environment once, to catch a wrong id early, unless ``make`` is off."""
     for one in unavailable(check_kind(experiment)):
         raise UserError(one.why)
     experiment = checked(experiment)
     _check_hash(experiment)
     _check_counts(experiment)
-    if experiment.env.custom is not None and experiment.env.host() is None:
-        custom.verify(experiment.env.make())
-    spec = experiment.env.spec
-    reason = experiment.bonus.refusal(spec)
-    if reason:
-        raise UserError(f"{bonus_name(experiment.bonus)} cannot be used with {spec.name}: {reason}")
+    if make:
+        _check_env(experiment)
     for where, part in [("ppo", experiment.ppo), *parts(experiment.bonus, "bonus.")]:
         if not isinstance(part, PPO | LearnedBonus):
             continue
@@ -45,6 +41,15 @@ def check(experiment: Experiment) -> Experiment:
                 f"= {experiment.ppo.features}; or set {where}.source=own."
             )
     return experiment
+
+
+def _check_env(experiment: Experiment) -> None:
+    if experiment.env.custom is not None and experiment.env.host() is None:
+        custom.verify(experiment.env.make())
+    spec = experiment.env.spec
+    reason = experiment.bonus.refusal(spec)
+    if reason:
+        raise UserError(f"{bonus_name(experiment.bonus)} cannot be used with {spec.name}: {reason}")
 
 
 def check_minibatch(name: str, size: int, num_envs: int, rollout_steps: int) -> None:
