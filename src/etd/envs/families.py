@@ -56,14 +56,22 @@ class Family:
         """The packages that are not installed, found without importing anything."""
         return tuple(package for package in self.packages if find_spec(package) is None)
 
+    def remedy(self) -> str:
+        """What to do about a package that is missing; empty if none is."""
+        if not self.missing():
+            return ""
+        return f"use Python {_dotted(self.last_python)}" if self._too_new() else f"pip install 'etd[{self.extra}]'"
+
     def absence(self) -> str:
         """What it lacks here and what to do about it, as in "needs crafter, which ..."; empty if nothing."""
         if not (lacking := self.missing()):
             return ""
-        if sys.version_info[:2] > self.last_python:
-            here, last = (".".join(map(str, version)) for version in (sys.version_info[:2], self.last_python))
-            return f"needs {lacking[0]}, which cannot be installed on Python {here}: use Python {last}"
-        return f"needs {lacking[0]}, which is not installed: pip install 'etd[{self.extra}]'"
+        here = _dotted(sys.version_info[:2])
+        why = f"cannot be installed on Python {here}" if self._too_new() else "is not installed"
+        return f"needs {lacking[0]}, which {why}: {self.remedy()}"
+
+    def _too_new(self) -> bool:
+        return sys.version_info[:2] > self.last_python
 
     def make(self, name: str, **options: Any) -> Any:
         """One environment; a UserError if a package is missing."""
@@ -212,10 +220,10 @@ def ids() -> list[str]:
     return [name for family in FAMILIES for name in family.ids]
 
 
-def missing_extra(name: str) -> str:
-    """The extra that must be installed before this environment can be created; empty if none."""
+def remedy(name: str) -> str:
+    """What to do before this environment can be created; empty if nothing."""
     family = find(name)
-    return family.extra if family and family.missing() else ""
+    return family.remedy() if family else ""
 
 
 def title(name: str) -> str:
@@ -228,3 +236,7 @@ def registering_module(name: str) -> str:
     """MODULE of gymnasium:MODULE:ID, which registers the environment; empty for any other id."""
     kind, _, rest = name.partition(":")
     return rest.rpartition(":")[0] if kind == "gymnasium" else ""
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
