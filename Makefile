@@ -1,13 +1,15 @@
 # Needs Python (3.11 or newer), pip and make. Each of the two main commands has its own virtual environment:
 #   make demo   train ETD on MiniGrid-DoorKey-8x8 until solved, film it, write a report
 #   make test   install everything the tests need, and run them
+# make docs builds the site in build/site.
 # To use another interpreter: PYTHON=python3.12 make demo
 
 PYTHON ?= python3
 DEMO := .venv-demo/bin
 TEST := .venv-test/bin
+DOCS := .venv-docs/bin
 
-.PHONY: demo test lint slow clean
+.PHONY: demo test lint slow docs clean
 
 demo: .venv-demo/ready
 	$(DEMO)/etd train --env MiniGrid-DoorKey-8x8-v0 --steps 300_000 --until 0.9 --out demo --overwrite
@@ -29,11 +31,18 @@ lint: .venv-test/ready
 slow: .venv-test/ready
 	$(TEST)/python -m pytest -m slow
 
+docs: .venv-docs/ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/mkdocs build --strict
+	@echo "The site:        build/site/index.html"
+
 .venv-demo/ready: pyproject.toml
 	$(call install,.venv-demo,.)
 
 .venv-test/ready: pyproject.toml
 	$(call install,.venv-test,.[test])
+
+.venv-docs/ready: pyproject.toml
+	$(call install,.venv-docs,.[docs])
 
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -45,13 +54,13 @@ define install
 endef
 
 clean:
-	rm -rf .venv-demo .venv-test .cache demo
+	rm -rf .venv-demo .venv-test .venv-docs .venv-release .cache build demo dist
 
 # For maintainers -------------------------------------------------------------------------------------------------
 
 RELEASE := .venv-release/bin
 
-.PHONY: format wheel release clean-release
+.PHONY: format wheel release
 
 format: .venv-test/ready
 	$(TEST)/ruff check --fix .
@@ -69,8 +78,3 @@ release: wheel
 	$(PYTHON) -m venv .venv-release
 	$(RELEASE)/python -m pip install --quiet --upgrade pip build twine
 	@touch $@
-
-clean: clean-release
-
-clean-release:
-	rm -rf .venv-release dist

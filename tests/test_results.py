@@ -1,9 +1,10 @@
-"""The numbers of README.md and of the pages under results/, recomputed from the files that are kept beside them."""
+"""The numbers of README.md, docs/ and the pages under results/, recomputed from the files that are kept beside them."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -204,17 +205,26 @@ def test_the_claims_are_judged_by_the_kept_runs(judged: dict[str, list[Judged]])
     ]
 
 
-def test_the_readme_sums_up_these_claims(judged: dict[str, list[Judged]]) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
+def test_other_pages_sum_up_these_claims(page: str, judged: dict[str, list[Judged]]) -> None:
     """The verdict, and no number that the claim's judgement does not have."""
     every = {one.words: one for several in judged.values() for one in several}
-    rows = find(ROOT / "README.md", "the paper says", "verdict", "here")
+    rows = find(ROOT / page, "the paper says", "verdict", "here")
     left = set(every)
     for row in rows:
         claim = every[row["the paper says"]]
         left.remove(claim.words)
         assert row["verdict"] == claim.verdict, claim.words
         assert _numbers(row["here"]) <= _numbers(claim.ours), claim
-    assert left == {one.words for one in judged["bonuses"]}  # those are parts of the main figure's
+    if page != "README.md":  # which has some of them
+        assert left == {one.words for one in judged["bonuses"]}  # those are parts of the main figure's
+
+
+def test_the_readme_counts_the_claims(judged: dict[str, list[Judged]]) -> None:
+    verdicts = Counter(one.verdict for several in judged.values() for one in several)
+    held, so_far, failed = (verdicts[one] for one in ("holds", "holds so far", "fails"))
+    words = f"Of {verdicts.total()} claims of the paper, {held} hold, {so_far} holds so far and {failed} fail here."
+    assert words in _text("README.md")
 
 
 def _numbers(text: str) -> set[str]:
@@ -287,11 +297,41 @@ def test_the_index_quotes_the_kept_files() -> None:
     assert [what for what, words in expected.items() if words not in rows[what]] == []
 
 
-def test_the_readme_quotes_the_distance_lab() -> None:
+def test_the_site_quotes_the_distance_lab() -> None:
     scores = json.loads((RESULTS / "distance/spiral.json").read_text())["results"][0]["scores"]
     etd, inverse, likelihood = (scores[name]["path spearman"]["mean"] for name in ("etd", "inverse", "ec"))
     rivals = f"that of inverse dynamics {inverse:.2f}, of EC's likelihood {likelihood:.2f}"
-    assert f"is {etd:.2f} (mean over five seeds), {rivals}" in " ".join((ROOT / "README.md").read_text().split())
+    assert f"is {etd:.2f} (mean over five seeds), {rivals}" in _text("docs/index.md")
+
+
+def test_the_readme_and_the_site_quote_the_speeds() -> None:
+    authors, page = 820, _text("docs/speed.md")
+    assert f"makes {authors} steps/s on such a GPU" in _text("results/speed/README.md")
+    here = _rate("h200-training-1-seed")
+    assert f"{int(here / authors)} times as fast as with the authors' code" in _text("README.md")
+    assert f"H200, 1 seed, float32 | {here:,.0f} |" in page
+    cores = [f"{_rate(name):,.0f}" for name in ("cpu-training-1-seed", "cpu-training-1-seed-epyc")]
+    assert f"{cores[0]} on an Intel Xeon, {cores[1]} on an AMD EPYC" in page
+    relative = json.loads((RESULTS / "speed/h200-bonus.json").read_text())["relative"]
+    costs = (
+        f"takes {relative['etd']:.2f} times as long as plain PPO's on an H200, with Count {relative['count']:.2f}, with"
+    )
+    assert f"{costs} NGU, the dearest, {relative['ngu']:.2f}" in page
+    device = json.loads((RESULTS / "speed/h200-env.json").read_text())["speeds"]
+    best = max(one["steps_per_s"] for one in device if one["what"] == "etd" and "DoorKey-8x8" in one["env"])
+    assert f"{best / 1e6:.0f} M steps/s on DoorKey-8x8" in page
+    alone = json.loads((RESULTS / "speed/cpu-env.json").read_text())["speeds"]
+    found = {(one["what"], one["batch"]): one["steps_per_s"] / 1e3 for one in alone}
+    fast, navix, farama = (found[one] for one in (("etd", 1024), ("navix", 1024), ("farama", 1)))
+    assert f"1,024 environments make {fast:.0f} k, navix {navix:.0f} k, and Farama's own {farama:.1f} k" in page
+    parity = json.loads((RESULTS / "parity.json").read_text())
+    assert f"compared over {parity['steps']:,} steps without a mismatch" in page
+    assert parity["mismatches"] == 0
+
+
+def _text(page: str) -> str:
+    """In one line."""
+    return " ".join((ROOT / page).read_text().split())
 
 
 def _rate(name: str) -> float:
@@ -315,7 +355,9 @@ def test_the_achievements_are_those_of_the_kept_episodes() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*ROOT.glob("*.md"), *RESULTS.rglob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *RESULTS.rglob("*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     broken = []

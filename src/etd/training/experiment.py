@@ -38,7 +38,7 @@ class Experiment:
     """independent agents, trained together as one batch"""
     precision: Literal["float32", "tensorfloat32", "bfloat16"] = "float32"
     """on a GPU. tensorfloat32: matrix products keep 10 bits of mantissa; bfloat16: also, convolutions keep 7 bits of
-    what they read and write. Each is faster than the one before"""
+    what they read and write"""
     deterministic: bool = False
     """train to the same bits every time on a GPU, some 15 % slower: kernels are not chosen by timing them. A CPU always
     does"""
