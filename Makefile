@@ -54,4 +54,27 @@ define install
 endef
 
 clean:
-	rm -rf .venv-demo .venv-test .venv-docs .cache build demo
+	rm -rf .venv-demo .venv-test .venv-docs .venv-release .cache build demo dist
+
+# For maintainers -------------------------------------------------------------------------------------------------
+
+RELEASE := .venv-release/bin
+
+.PHONY: format wheel release
+
+format: .venv-test/ready
+	$(TEST)/ruff check --fix .
+	$(TEST)/ruff format .
+
+wheel: .venv-release/ready
+	rm -rf dist
+	$(RELEASE)/python -m build
+
+# Builds and checks; uploading is left to a person: twine upload dist/*
+release: wheel
+	$(RELEASE)/twine check --strict dist/*
+
+.venv-release/ready:
+	$(PYTHON) -m venv .venv-release
+	$(RELEASE)/python -m pip install --quiet --upgrade pip build twine
+	@touch $@

@@ -14,7 +14,7 @@ from etd.agent.ppo import PPO
 from etd.bonuses import ETD
 from etd.core.errors import UserError
 from etd.core.keys import named
-from etd.envs import Task, autoreset, craftax, families, ids, missing_extra
+from etd.envs import Task, autoreset, craftax, families, ids
 from etd.training import compiled, presets
 from etd.training.evaluate import replay
 from etd.training.experiment import Experiment
@@ -64,14 +64,14 @@ def test_nothing_of_it_is_imported_until_it_is_made():
 
 def test_a_missing_package_is_said(monkeypatch):
     monkeypatch.setattr(families, "find_spec", lambda name: None)
-    assert missing_extra(PIXELS) == "craftax"
+    assert families.remedy(PIXELS) == "pip install 'etd[craftax]'"
     with pytest.raises(UserError, match=r"Craftax-Classic-Pixels-v1 needs craftax.*pip install 'etd\[craftax\]'"):
         Task(PIXELS).make()
 
 
 def test_ids_are_tasks(monkeypatch):
     monkeypatch.setattr(families, "find_spec", lambda name: object())
-    assert missing_extra(PIXELS) == ""
+    assert families.remedy(PIXELS) == ""
     assert len(craftax.IDS) == 4
     assert set(craftax.IDS) <= set(ids())
     for name in craftax.IDS:

@@ -31,8 +31,8 @@ SMALL += ["bonus.minibatch=16", "bonus.features=8", "bonus.latent=8", "bonus.emb
 def test_from_training_to_film(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = families.find(env)
     assert suite is not None
-    if suite.missing():
-        pytest.skip(f"{suite.name} is not installed")
+    if why := suite.absence():
+        pytest.skip(why)
     settings = [argument for assignment in SMALL for argument in ("--set", assignment)]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     cli.main(["train", "--env", env, "--steps", "96", "--out", str(whole), *settings])

@@ -136,8 +136,8 @@ TRAIN = [
     Row("train --out /proc/run", "/proc/run cannot be written"),
     Row("train --out /dev/null", "/dev/null cannot be written: a file is in the way"),
     Row("train --out /dev/null/run", "cannot be written: a file is in the way"),
-    Row("train --bonus agac --env dmc:cartpole-swingup_sparse", "agac cannot be used with|pip install"),
-    Row("train --set env.noise=1 --env dmc:cartpole-swingup_sparse", "Leave noise at 0|pip install"),
+    Row("train --bonus agac --env dmc:cartpole-swingup_sparse", "agac cannot be used with|pip install|use Python"),
+    Row("train --set env.noise=1 --env dmc:cartpole-swingup_sparse", "Leave noise at 0|pip install|use Python"),
 ]
 
 RUNS = [

@@ -71,7 +71,7 @@ def _families() -> list[tuple[str, ...]]:
     for family in FAMILIES:
         more = f"{family.prefix}..." if family.prefix else f"{len(family.ids) - 1} more" if len(family.ids) > 1 else ""
         where = "in worker processes" if family.on_host else "on the device"
-        note = _install(family.extra) if family.missing() else where
+        note = _brackets(family.remedy()) or where
         rows.append((" and ".join(filter(None, [*family.ids[:1], more])), note))
     return rows
 
@@ -82,7 +82,7 @@ def _environments() -> list[tuple[str, str]]:
 
     rows = []
     for family in FAMILIES:
-        needs = _install(family.extra) if family.missing() else ""
+        needs = _brackets(family.remedy())
         rows += [(name, needs) for name in family.ids]
         if family.prefix:
             rows.append((f"{family.prefix}...", f"{family.more} {needs}"))
@@ -102,11 +102,11 @@ def _cells() -> list[tuple[str, str]]:
 
 
 def _presets() -> list[tuple[str, str]]:
-    from etd.envs import missing_extra
+    from etd.envs import remedy
     from etd.training.presets import PRESETS
 
     return [
-        (name, f"{preset.env.id}, {preset.steps:,} steps {_install(missing_extra(preset.env.id))}")
+        (name, f"{preset.env.id}, {preset.steps:,} steps {_brackets(remedy(preset.env.id))}")
         for name, preset in PRESETS.items()
     ]
 
@@ -117,8 +117,8 @@ def _figures() -> list[tuple[str, str]]:
     return [(name, title) for name, (title, _) in FIGURES.items()]
 
 
-def _install(extra: str) -> str:
-    return f"(pip install 'etd[{extra}]')" if extra else ""
+def _brackets(words: str) -> str:
+    return f"({words})" if words else ""
 
 
 def _first_line(kind: type) -> str:

@@ -6,6 +6,7 @@ environment belongs to no family; see ``envs.custom``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -33,6 +34,8 @@ class Family:
     """the extra of etd that installs its packages"""
     packages: tuple[str, ...] = ()
     """packages it needs"""
+    last_python: tuple[int, int] = (sys.maxsize, 0)
+    """the newest Python that they can be installed on, as the extra in pyproject.toml says"""
     prefix: str = ""
     """ids that start with it belong to this family, too"""
     more: str = ""
@@ -53,10 +56,27 @@ class Family:
         """The packages that are not installed, found without importing anything."""
         return tuple(package for package in self.packages if find_spec(package) is None)
 
+    def remedy(self) -> str:
+        """What to do about a package that is missing; empty if none is."""
+        if not self.missing():
+            return ""
+        return f"use Python {_dotted(self.last_python)}" if self._too_new() else f"pip install 'etd[{self.extra}]'"
+
+    def absence(self) -> str:
+        """What it lacks here and what to do about it, as in "needs crafter, which ..."; empty if nothing."""
+        if not (lacking := self.missing()):
+            return ""
+        here = _dotted(sys.version_info[:2])
+        why = f"cannot be installed on Python {here}" if self._too_new() else "is not installed"
+        return f"needs {lacking[0]}, which {why}: {self.remedy()}"
+
+    def _too_new(self) -> bool:
+        return sys.version_info[:2] > self.last_python
+
     def make(self, name: str, **options: Any) -> Any:
         """One environment; a UserError if a package is missing."""
-        if lacking := self.missing():
-            raise UserError(f"{name} needs {lacking[0]}, which is not installed: pip install 'etd[{self.extra}]'")
+        if absence := self.absence():
+            raise UserError(f"{name} {absence}")
         try:
             module = import_module(self.module)
         except ImportError as error:
@@ -140,6 +160,7 @@ FAMILIES = (
         presets="control",
         extra="dmc",
         packages=("dm_control", "gymnasium"),
+        last_python=(3, 12),
         prefix="dmc:",
         more="DOMAIN-TASK of the DeepMind Control suite",
         rates={"worker": 6_500.0},
@@ -152,6 +173,7 @@ FAMILIES = (
         presets="control",
         extra="metaworld",
         packages=("metaworld", "gymnasium"),
+        last_python=(3, 13),
         prefix="metaworld:",
         more="a Meta-World task, without its -v3",
         rates={"worker": 2_300.0},
@@ -198,10 +220,10 @@ def ids() -> list[str]:
     return [name for family in FAMILIES for name in family.ids]
 
 
-def missing_extra(name: str) -> str:
-    """The extra that must be installed before this environment can be created; empty if none."""
+def remedy(name: str) -> str:
+    """What to do before this environment can be created; empty if nothing."""
     family = find(name)
-    return family.extra if family and family.missing() else ""
+    return family.remedy() if family else ""
 
 
 def title(name: str) -> str:
@@ -214,3 +236,7 @@ def registering_module(name: str) -> str:
     """MODULE of gymnasium:MODULE:ID, which registers the environment; empty for any other id."""
     kind, _, rest = name.partition(":")
     return rest.rpartition(":")[0] if kind == "gymnasium" else ""
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

@@ -10,8 +10,8 @@ import pytest
 
 from etd.envs import families, host
 
-if families.find("Crafter-v0").missing():
-    pytest.skip("not installed", allow_module_level=True)
+if why := families.find("Crafter-v0").absence():
+    pytest.skip(why, allow_module_level=True)
 
 PLAY = """
 import hashlib, sys

@@ -8,8 +8,8 @@ import pytest
 from etd.core.errors import UserError
 from etd.envs import families, host
 
-if families.find("dmc:hopper-hop").missing():
-    pytest.skip("not installed", allow_module_level=True)
+if why := families.find("dmc:hopper-hop").absence():
+    pytest.skip(why, allow_module_level=True)
 
 
 @pytest.mark.parametrize("name", ["cartpole-swingup_sparse", "hopper-hop", "walker-run"])

@@ -24,8 +24,8 @@ from etd.envs.maze3d import Maze3D, env, layout, view
 from etd.envs.maze3d.env import FORWARD, LEFT, RIGHT, Maze3DState
 from etd.envs.maze3d.layout import Carved, Layout
 
-if families.find("MiniWorld-MazeS3-v0").missing():
-    pytest.skip("not installed", allow_module_level=True)
+if why := families.find("MiniWorld-MazeS3-v0").absence():
+    pytest.skip(why, allow_module_level=True)
 
 pytestmark = pytest.mark.suites
 STEPS = int(os.environ.get("ETD_PARITY_STEPS", "6000"))

@@ -11,8 +11,8 @@ import pytest
 from etd.core.errors import UserError
 from etd.envs import families, host
 
-if families.find("metaworld:reach").missing():
-    pytest.skip("not installed", allow_module_level=True)
+if why := families.find("metaworld:reach").absence():
+    pytest.skip(why, allow_module_level=True)
 
 pytestmark = pytest.mark.suites
 

@@ -13,8 +13,8 @@ import pytest
 
 from etd.envs import families, host
 
-if families.find("MiniWorld-MazeS3-v0").missing():
-    pytest.skip("not installed", allow_module_level=True)
+if why := families.find("MiniWorld-MazeS3-v0").absence():
+    pytest.skip(why, allow_module_level=True)
 
 pytestmark = pytest.mark.suites
 LEFT, RIGHT, FORWARD = range(3)

@@ -11,8 +11,8 @@ import pytest
 
 from etd.envs import families, host
 
-if families.find("HalfCheetahVelSparse-v0").missing():
-    pytest.skip("not installed", allow_module_level=True)
+if why := families.find("HalfCheetahVelSparse-v0").absence():
+    pytest.skip(why, allow_module_level=True)
 
 
 def test_reward_by_its_formula_until_time_is_up() -> None:
@@ -34,8 +34,8 @@ def test_reward_by_its_formula_until_time_is_up() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="MUJOCO_GL=disable is Linux's")
 def test_without_opengl_it_steps_and_says_why_it_cannot_be_drawn() -> None:
-    if families.find("dmc:hopper-hop").missing():
-        pytest.skip("not installed")
+    if why := families.find("dmc:hopper-hop").absence():
+        pytest.skip(why)
     code = """
 import ctypes
 def gone(name): raise OSError(name)

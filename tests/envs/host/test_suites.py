@@ -25,8 +25,8 @@ def make():
     envs = []
 
     def make(name: str):
-        if families.find(name).missing():
-            pytest.skip("not installed")
+        if why := families.find(name).absence():
+            pytest.skip(why)
         envs.append(host.make(name))
         return envs[-1]
 
@@ -130,8 +130,8 @@ def test_an_unknown_id_is_refused_with_a_guess() -> None:
 
 
 def test_a_package_that_does_not_import_is_said(monkeypatch) -> None:
-    if families.find("Crafter-v0").missing():
-        pytest.skip("not installed")
+    if why := families.find("Crafter-v0").absence():
+        pytest.skip(why)
     monkeypatch.setitem(sys.modules, "etd.envs.host.crafter", None)  # what a package that fails comes to
     with pytest.raises(UserError, match=r"Crafter-v0 failed to import \(.*\): pip install 'etd\[crafter\]'"):
         host.make("Crafter-v0")

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from etd.bonuses import ETD, LearnedBonus
-from etd.envs import missing_extra
+from etd.envs import families
 from etd.lab.paper import figures
 from etd.lab.runs.validate import check
 from etd.nets.cells import GRU
@@ -19,8 +19,8 @@ def test_every_cell_can_be_trained_and_has_a_name_of_its_own(figure):
     assert len({entry.name for entry in entries}) == len(entries)
     for entry in entries:
         assert entry.experiment.seeds == 5
-        if extra := missing_extra(entry.experiment.env.id):
-            pytest.skip(f"{extra} is not installed")
+        if why := families.get(entry.experiment.env.id).absence():
+            pytest.skip(why)
         check(entry.experiment)
         small = check(figures.small(entry).experiment)
         assert small.steps <= 4096

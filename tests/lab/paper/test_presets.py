@@ -11,7 +11,7 @@ import pytest
 
 from etd.bonuses import BONUSES, ETD, RND, LearnedBonus, Mixture
 from etd.core.errors import UserError
-from etd.envs import missing_extra
+from etd.envs import families
 from etd.lab.runs.config import bonus_name, from_dict, override, to_dict
 from etd.lab.runs.validate import check
 from etd.training import presets
@@ -77,8 +77,8 @@ def test_what_a_table_leaves_out_is_etds() -> None:
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_a_presets_fields_fit_together(name: str) -> None:
     experiment = presets.PRESETS[name]
-    if extra := missing_extra(experiment.env.id):
-        pytest.skip(f"{extra} is not installed")
+    if why := families.get(experiment.env.id).absence():
+        pytest.skip(why)
     check(experiment)
 
 

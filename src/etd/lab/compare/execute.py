@@ -30,7 +30,7 @@ from etd.core.errors import UserError
 from etd.core.limits import is_number, is_whole
 from etd.core.terminal import Terminal
 from etd.core.words import printable
-from etd.envs import missing_extra
+from etd.envs import remedy
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
 from etd.lab.compare import devices
@@ -171,7 +171,7 @@ def _killed(times: int) -> str:
 
 def _refuse(job: Job, alone: bool) -> None:
     """Raise a UserError if a job cannot be trained."""
-    if missing_extra(job.entry.experiment.env.id):
+    if remedy(job.entry.experiment.env.id):
         check(job.entry.experiment)
     if (job.path / "run.json").exists():
         session.refuse_copy(Run.open(job.path))

@@ -21,7 +21,7 @@ from rich.table import Table
 from etd.core import files
 from etd.core.errors import UserError
 from etd.core.words import counted
-from etd.envs import missing_extra
+from etd.envs import remedy
 from etd.envs.host.pool import workers_here
 from etd.lab.report import write as report
 from etd.lab.runs.config import assign, split
@@ -129,9 +129,9 @@ def make(
     tasks, methods = (folders(getattr(entry, part) for entry in entries) for part in ("task", "method"))
     jobs = []
     for entry in chosen:
-        lacks = missing_extra(entry.experiment.env.id)
-        check(entry.experiment, make=not lacks)  # a plan can be looked at before its suite is installed
-        if lacks and (note := f"Training needs: pip install 'etd[{lacks}]'") not in notes:
+        first = remedy(entry.experiment.env.id)
+        check(entry.experiment, make=not first)  # a plan can be looked at before its suite is installed
+        if first and (note := f"Training needs: {first}") not in notes:
             notes.append(note)
         job = job_at(entry, out / tasks[entry.task] / methods[entry.method])
         if seeds is not None and job.done and (there := Run.open(job.path).experiment.seeds) != seeds:

@@ -248,5 +248,6 @@ def _rliable() -> Any:
         from rliable import library
     except Exception as error:  # its dependency arch raises a TypeError for an unsupported pandas
         what = "Interquartile means over tasks and probabilities of improvement need rliable"
-        raise UserError(f"{what}, which cannot be imported here: pip install 'etd[report]'") from error
+        remedy = "pip install 'etd[report]', on Python 3.13 or older"
+        raise UserError(f"{what}, which cannot be imported here: {remedy}") from error
     return library
