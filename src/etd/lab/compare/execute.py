@@ -30,7 +30,7 @@ from etd.core.errors import UserError
 from etd.core.limits import is_number, is_whole
 from etd.core.terminal import Terminal
 from etd.core.words import printable
-from etd.envs import remedy
+from etd.envs import families
 from etd.envs.host.pool import search_path
 from etd.envs.host.worker import die_with
 from etd.lab.compare import devices
@@ -38,7 +38,6 @@ from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, second
 from etd.lab.runs import session
 from etd.lab.runs.config import unwritable
 from etd.lab.runs.store import Run
-from etd.lab.runs.validate import check
 from etd.training.experiment import Experiment
 
 LOSSES = 3
@@ -171,8 +170,9 @@ def _killed(times: int) -> str:
 
 def _refuse(job: Job, alone: bool) -> None:
     """Raise a UserError if a job cannot be trained."""
-    if remedy(job.entry.experiment.env.id):
-        check(job.entry.experiment)
+    name = job.entry.experiment.env.id
+    if (family := families.find(name)) and (absence := family.absence()):
+        raise UserError(f"{name} {absence}")
     if (job.path / "run.json").exists():
         session.refuse_copy(Run.open(job.path))
         refuse_other_settings(job)
