@@ -106,6 +106,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, text in modules.items():
         (tmp_path / name).write_text(text + "\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plugins, "_named", set(plugins.named()))  # what a page names is not for other tests
     for place in (tmp_path, ROOT / "examples"):
         monkeypatch.syspath_prepend(str(place))
     yield tmp_path

@@ -250,7 +250,7 @@ def test_two_seeds_together_equal_each_alone(quick, begin, step, rollouts, name)
         state = begin(name, keys[seed])
         for k, rollout in enumerate(series[seed]):
             _, scored, state, _ = step(name, state, rollout)
-            np.testing.assert_allclose(bonuses[seed, k], scored.bonus, rtol=2e-5, atol=2e-6)
+            np.testing.assert_allclose(bonuses[seed, k], scored.bonus, rtol=3e-4, atol=2e-6)
         same(jax.tree.map(lambda leaf, seed=seed: leaf[seed], states), state, rtol=2e-5, atol=1e-5)
     assert name in ("none", "count") or differs(bonuses[0, 1], bonuses[1, 0])  # of one rollout
 

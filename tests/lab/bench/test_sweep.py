@@ -37,6 +37,7 @@ def test_sweeps_of_any_length_are_drawn(tmp_path: Path, sizes: tuple[int, ...]) 
 DEVICE = replace(TINY, env=Task.of(Corridor()))
 
 
+@pytest.mark.slow
 def test_more_and_more_seeds_are_timed_until_memory_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
