@@ -81,7 +81,10 @@ def test_ngu_remembers_recurrent_embeddings(quick, state, rollouts):
                 np.testing.assert_allclose(seen.values[n, : len(past)], past, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [E3B, Inverse, Discriminator])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", [E3B, pytest.param(Inverse, marks=SLOW), pytest.param(Discriminator, marks=SLOW)])
 def test_these_compare_the_trunks_embeddings_and_train_on_recurrent_ones(quick, state, rollouts, kind):
     """The bonus is that of the model without its cell; the cell gets a gradient, through both steps."""
     sizes = {**SMALL, **({"queue": 16} if kind is Discriminator else {})}
@@ -146,6 +149,7 @@ def test_training_takes_two_steps_from_the_stored_state(descent, state, rng):
         np.testing.assert_allclose(found.reshape(-1), slopes, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_recurrent_models_learn_side_by_side(quick, state, rollouts):
     """In a mixture every cell goes on in its own state, and changes as the rest of its model does."""
     sizes = {**SMALL, "epochs": 1, "minibatch": 10, "cell": GRU()}

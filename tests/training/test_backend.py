@@ -126,7 +126,9 @@ NAMED = replace(SMALL, env=Task("walk"), steps=16, seeds=2)
             64,
             r"walk took 2 steps, but its spec says shortest=4: .* 8 would have been played twice\. Set shortest=2 in",
         ),
-        (Walk(length=None), 80, r"walk has reached 8 steps, but its spec says max_steps=4\."),
+        pytest.param(
+            Walk(length=None), 80, r"walk has reached 8 steps, but its spec says max_steps=4\.", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_broken_spec_ends_the_run_and_saves_nothing_of_it(walk, broken, steps, sentence, tmp_path):

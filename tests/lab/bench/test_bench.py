@@ -46,6 +46,7 @@ def test_arithmetic_is_counted_from_the_program() -> None:
     assert arithmetic.flops(convolve, image) == 2 * (2 * 5 * 5 * 8) * (2 * 2 * 3)
 
 
+@pytest.mark.slow
 def test_training_is_timed_whole_and_in_parts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

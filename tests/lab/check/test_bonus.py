@@ -95,6 +95,7 @@ def test_a_whole_examination(monkeypatch):
     assert sum("loss" in finding.words for finding in findings) == 3  # inverse, forward and their sum
 
 
+@pytest.mark.slow
 def test_the_command_says_so_in_its_exit_status(monkeypatch, capsys):
     bad = [behaviour.Finding(True, "fine"), behaviour.Finding(False, "not fine")]
     monkeypatch.setattr(behaviour, "examine", lambda experiment: bad)

@@ -173,6 +173,7 @@ def test_maps_cover_the_room_and_nothing_else(episode: Episode, looked: distance
         assert looked.maps[t][here] < 2e-4  # d(s, s) is the floor
 
 
+@pytest.mark.slow
 def test_doors_and_objects_are_no_place_to_stand_but_no_barrier() -> None:
     env = minigrid.make("MiniGrid-DoorKey-8x8-v0")
     world, _ = env.reset(jax.random.key(0))
