@@ -199,7 +199,7 @@ def test_aggregates_against_numpy(quick, rng, name):
 
 @pytest.mark.parametrize("combine", [jnp.maximum, lambda total, apart: total + apart * apart], ids=["top", "squares"])
 def test_kernels_of_pairs_are_their_plain_twins(rng, combine):
-    """Here interpreted, over two seeds; on a GPU as they are (test_repeats)."""
+    """Interpreted, over two seeds."""
     x = rng.normal(size=(2, 128, 16)).astype(np.float32)
     y = rng.normal(size=(2, 64, 16)).astype(np.float32)
     plain = jax.vmap(partial(pairwise.fold_plainly, combine))(x, y)
@@ -219,8 +219,9 @@ def test_kernels_of_gradients_are_their_plain_twins(rng):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_kernels_of_pairs_are_what_a_gpu_gets():
+def test_kernels_of_pairs_are_what_a_gpu_gets(monkeypatch):
     """Of the sizes of training, and only if they are whole tiles."""
+    monkeypatch.setattr(pairwise, "TILED", True)
 
     def lowered(rows):
         x = jax.ShapeDtypeStruct((rows, 32), jnp.float32)

@@ -18,6 +18,8 @@ from etd.core.types import Array
 
 Combine = Callable[[Array, Array], Array]
 
+TILED = False
+"""Whether a GPU gets the kernels: not before they have run on one."""
 TILE = 64
 """Rows and columns of a tile of pairs."""
 ROWS, COLUMNS, DEPTH = 16, 32, 8
@@ -31,7 +33,7 @@ def fold(combine: Combine, x: Array, y: Array) -> Array:
 
 
 def _fits(x: Array, y: Array) -> bool:
-    return not (len(x) % TILE or len(y) % TILE or x.shape[1] % DEPTH)
+    return TILED and not (len(x) % TILE or len(y) % TILE or x.shape[1] % DEPTH)
 
 
 def fold_plainly(combine: Combine, x: Array, y: Array) -> Array:
