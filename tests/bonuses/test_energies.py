@@ -1,12 +1,11 @@
 import math
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from etd.bonuses import energies, pairwise
+from etd.bonuses import energies
 
 EXACT = {
     "ascent": lambda x, y: np.maximum(x - y, 0).max(-1),
@@ -195,38 +194,3 @@ def test_aggregates_against_numpy(quick, rng, name):
     np.testing.assert_allclose(out, expected, rtol=1e-5)
     few = quick(energies.AGGREGATES[name])(distance[:4], np.ones((4, 9), bool))  # fewer candidates than neighbours
     assert np.isfinite(few).all()
-
-
-@pytest.mark.parametrize("combine", [jnp.maximum, lambda total, apart: total + apart * apart], ids=["top", "squares"])
-def test_kernels_of_pairs_are_their_plain_twins(rng, combine):
-    """Interpreted, over two seeds."""
-    x = rng.normal(size=(2, 128, 16)).astype(np.float32)
-    y = rng.normal(size=(2, 64, 16)).astype(np.float32)
-    plain = jax.vmap(partial(pairwise.fold_plainly, combine))(x, y)
-    tiles = jax.vmap(partial(pairwise.fold_tiles, combine, interpret=True))(x, y)
-    np.testing.assert_allclose(tiles, plain, rtol=1e-6)
-
-
-def test_kernels_of_gradients_are_their_plain_twins(rng):
-    x = rng.normal(size=(2, 128, 16)).astype(np.float32)
-    y = rng.normal(size=(2, 64, 16)).astype(np.float32)
-    x[:, :5] = x[:, 5:10]  # equal states attain the same maxima
-    top = jax.vmap(partial(pairwise.fold_plainly, jnp.maximum))(x, y)
-    grad = rng.normal(size=top.shape).astype(np.float32)
-    tiles = jax.vmap(partial(pairwise.attained_tiles, interpret=True))(x, y, top, grad)
-    for twin in (pairwise.attained_at_once, pairwise.attained_one_by_one):
-        for one, other in zip(tiles, jax.vmap(twin)(x, y, top, grad), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
-
-
-def test_kernels_of_pairs_are_what_a_gpu_gets(monkeypatch):
-    """Of the sizes of training, and only if they are whole tiles."""
-    monkeypatch.setattr(pairwise, "TILED", True)
-
-    def lowered(rows):
-        x = jax.ShapeDtypeStruct((rows, 32), jnp.float32)
-        return jax.jit(jax.grad(lambda x, y: energies.mrn(x, y).sum())).trace(x, x).lower(lowering_platforms=("cuda",))
-
-    assert "pairwise_fold" in (text := lowered(512).as_text())
-    assert "pairwise_attained" in text
-    assert "pairwise" not in lowered(100).as_text()

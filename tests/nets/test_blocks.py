@@ -5,7 +5,7 @@ import optax
 import pytest
 from flax import nnx
 
-from etd.nets.blocks import Block, ConvBlock, Norm, conv, half_precision, stored
+from etd.nets.blocks import Block, ConvBlock, Norm, conv
 from etd.nets.cells import GRU, LSTM
 from etd.nets.model import create, descend
 
@@ -169,29 +169,3 @@ def test_first_weights_are_uniform_with_pytorchs_bounds(quick):
         np.testing.assert_allclose(weights.mean(), 0, atol=tolerance * bound)
     np.testing.assert_array_equal(block["norm"]["weight"], 1)
     np.testing.assert_array_equal(block["norm"]["bias"], 0)
-
-
-@pytest.mark.parametrize("norm", ["batch", "layer", "none"])
-def test_half_precision_rounds_activations_and_nothing_else(fill, rng, norm):
-    learner = fill(of(lambda: ConvBlock((6, 5, 2), 3, 2, 1, norm)))
-    x = rng.normal(size=(8, 6, 5, 2)).astype(np.float32)
-    pull = rng.normal(size=(8, 5, 4, 3)).astype(np.float32)
-
-    def loss(net, batch, key):
-        y = net(stored(batch))
-        return (y * pull).sum(), {"y": y}
-
-    def descended():
-        return descend(learner, optax.sgd(1e-2), loss, x, jax.random.key(0))
-
-    after, metrics = jax.jit(descended)()
-    with half_precision():
-        rounded, rounded_metrics = jax.jit(lambda: descended())()
-    assert (metrics["y"].dtype, rounded_metrics["y"].dtype) == (jnp.float32, jnp.bfloat16)
-    np.testing.assert_allclose(metrics["y"], rounded_metrics["y"].astype(np.float32), rtol=0.03, atol=0.05)
-    exact, close = (jax.tree.leaves((one.params, one.stats)) for one in (after, rounded))
-    for a, b in zip(exact, close, strict=True):
-        assert b.dtype == jnp.float32
-        assert np.linalg.norm(a - b) < 0.02 * np.linalg.norm(a)
-    kernel = np.asarray(rounded.params["kernel"])
-    assert (kernel != kernel.astype(jnp.bfloat16).astype(np.float32)).any()

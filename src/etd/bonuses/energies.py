@@ -11,7 +11,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from etd.bonuses import pairwise
 from etd.core.types import Array
 
 EPSILON = 1e-8
@@ -20,7 +19,7 @@ EPSILON = 1e-8
 
 def squared(x: Array, y: Array) -> Array:
     """sum_i (x_i - y_i)^2 from exact differences."""
-    return pairwise.fold(lambda total, diff: total + diff * diff, x, y)
+    return _fold(lambda total, diff: total + diff * diff, x, y)
 
 
 @jax.custom_vjp
@@ -52,7 +51,7 @@ euclidean.defvjp(_euclidean_forward, _euclidean_backward)
 @jax.custom_vjp
 def ascent(x: Array, y: Array) -> Array:
     """max_i relu(x_i - y_i): the asymmetric half of MRN."""
-    return pairwise.fold(jnp.maximum, x, y)
+    return _fold(jnp.maximum, x, y)
 
 
 def _ascent_forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -64,11 +63,34 @@ def _ascent_backward(saved: tuple[Array, Array, Array], grad: Array) -> tuple[Ar
     """The gradient goes to the coordinate that attains the maximum, if that is positive."""
     x, y, top = saved
     grad = jnp.where(top > 0, grad, 0)
-    pull_x, pull_y = pairwise.attained(x, y, top, grad)
-    return pull_x, -pull_y
+
+    def all_at_once(x: Array, y: Array, top: Array, grad: Array) -> tuple[Array, Array]:
+        pull = jnp.where(x[:, :, None] - y[:, None, :] == top, grad, 0)
+        return pull.sum(2), -pull.sum(1)
+
+    def one_by_one(x: Array, y: Array, top: Array, grad: Array) -> tuple[Array, Array]:
+        def one(_: None, columns: tuple[Array, Array]) -> tuple[None, tuple[Array, Array]]:
+            a, b = columns
+            pull = jnp.where(a[:, None] - b == top, grad, 0)
+            return None, (pull.sum(1), -pull.sum(0))
+
+        return jax.lax.scan(one, None, (x, y))[1]
+
+    # Two fused reductions on an accelerator. These are slow on a CPU: the loss and gradient of 512 pairs took 135 ms
+    # or more with them, and 20 to 31 ms with a loop over coordinates.
+    grads = jax.lax.platform_dependent(x.T, y.T, top, grad, cpu=one_by_one, default=all_at_once)
+    return grads[0].T, grads[1].T
 
 
 ascent.defvjp(_ascent_forward, _ascent_backward)
+
+
+def _fold(combine: Callable[[Array, Array], Array], x: Array, y: Array) -> Array:
+    """combine(... combine(0, x_0 - y_0) ..., x_D - y_D) over [A, B]; unrolled, so XLA fuses it into one loop."""
+    total = jnp.zeros((x.shape[0], y.shape[0]), x.dtype)
+    for a, b in zip(x.T, y.T, strict=True):
+        total = combine(total, a[:, None] - b)
+    return total
 
 
 def mrn(x: Array, y: Array) -> Array:

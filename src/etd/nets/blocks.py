@@ -8,9 +8,6 @@ because every draw is compiled separately: ten took 12 s on a CPU, one of the sa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, Literal
 
@@ -22,25 +19,6 @@ from jax.lax import optimization_barrier
 from etd.core.types import Array
 
 NormKind = Literal["batch", "layer", "none"]
-
-
-_stored: ContextVar[Any] = ContextVar("stored", default=jnp.float32)
-
-
-@contextmanager
-def half_precision() -> Iterator[None]:
-    """Inside, convolutions read and write bfloat16. They add up in float32, and weights, norms and gradients of weights
-    stay in it: with many seeds a GPU spends its time on moving activations, which are half as large then."""
-    token = _stored.set(jnp.bfloat16)
-    try:
-        yield
-    finally:
-        _stored.reset(token)
-
-
-def stored(x: Array) -> Array:
-    """Activations in the type in which convolutions keep them."""
-    return x.astype(_stored.get())
 
 
 class Drawn(nnx.Param):
@@ -60,7 +38,7 @@ class Linear(nnx.Module):
         self.bias = _drawn((outputs,), bound)
 
     def __call__(self, x: Array) -> Array:
-        return x @ self.kernel[...].astype(x.dtype) + self.bias[...]
+        return x @ self.kernel[...] + self.bias[...]
 
 
 def settle(x: Any) -> Any:
@@ -94,7 +72,6 @@ class Norm(nnx.Module):
     def __call__(self, x: Array) -> Array:
         if self.kind == "none":
             return x
-        x = x.astype(jnp.float32)
         if self.kind == "layer":
             axes = tuple(range(-self.axes, 0))
             mean, var = _moments(x, axes)
@@ -161,12 +138,8 @@ class ConvBlock(nnx.Module):
         else:
             steps = (stride, stride)
             layout = ("NHWC", "HWIO", "NHWC")
-            kernel = self.kernel[...].astype(x.dtype)
-            y = jax.lax.conv_general_dilated(x, kernel, steps, "VALID", dimension_numbers=layout)
-        y += self.bias[...].astype(y.dtype)
-        if y.dtype != jnp.float32:
-            y = optimization_barrier(y)  # else XLA keeps it in float32, in which the norm computes
-        return stored(jax.nn.relu(self.norm(y)))
+            y = jax.lax.conv_general_dilated(x, self.kernel[...], steps, "VALID", dimension_numbers=layout)
+        return jax.nn.relu(self.norm(y + self.bias[...]))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -180,7 +153,7 @@ def conv(x: Array, kernel: Array, size: int) -> Array:
     operations and computing them more than once: an iteration of 32 seeds on an H200 took 939 ms without them, 813 ms
     with them (tensorfloat32).
     """
-    return _conv_forward(x, kernel, size)[0]
+    return _patches(x, size) @ kernel
 
 
 def _patches(x: Array, size: int) -> Array:
@@ -192,15 +165,15 @@ def _patches(x: Array, size: int) -> Array:
 
 def _conv_forward(x: Array, kernel: Array, size: int) -> tuple[Array, tuple[Array, Array]]:
     patches = _patches(x, size)
-    return patches @ kernel.astype(x.dtype), (patches, kernel)
+    return patches @ kernel, (patches, kernel)
 
 
 def _conv_backward(size: int, saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
     patches, kernel = saved
     grad = optimization_barrier(grad)
     rows, outs = patches.reshape(-1, patches.shape[-1]), grad.reshape(-1, grad.shape[-1])
-    grad_kernel = jnp.einsum("nk,no->ok", rows, outs, preferred_element_type=jnp.float32).T
-    corners = jnp.split(optimization_barrier(grad @ kernel.T.astype(grad.dtype)), size * size, -1)
+    grad_kernel = jnp.einsum("nk,no->ok", rows, outs).T
+    corners = jnp.split(optimization_barrier(grad @ kernel.T), size * size, -1)
     lead, last = [(0, 0)] * (grad.ndim - 3), size - 1
     offsets = [(i, j) for i in range(size) for j in range(size)]
     padded = [

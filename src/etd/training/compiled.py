@@ -3,8 +3,8 @@ all seeds, deal with more than one seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout, Transition
 from etd.envs.host.env import HostEnv
-from etd.nets.blocks import half_precision
 from etd.nets.heads import action_noise
 from etd.nets.model import Learner
 from etd.training import learn
@@ -202,20 +201,14 @@ class Program:
         return self.jitted.eval_shape(*args)
 
 
-@contextmanager
-def precision(experiment: Experiment) -> Iterator[None]:
-    """A context in which networks are traced at the experiment's precision.
+def precision(experiment: Experiment) -> AbstractContextManager:
+    """A context in which matrix products are traced at the experiment's precision.
 
     A CPU always computes in float32; requesting that would only keep XLA from using its fast, threaded products.
     """
     if jax.default_backend() == "cpu":
-        yield
-    elif experiment.precision == "bfloat16":
-        with jax.default_matmul_precision("tensorfloat32"), half_precision():
-            yield
-    else:
-        with jax.default_matmul_precision(experiment.precision):
-            yield
+        return nullcontext()
+    return jax.default_matmul_precision(experiment.precision)
 
 
 def options(experiment: Experiment) -> dict[str, Any] | None:
