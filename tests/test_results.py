@@ -20,10 +20,12 @@ from etd.lab.report.write import Judged
 from etd.lab.runs.evaluate import evaluate
 from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.store import Run
+from tests import long_run
 from tests.lab.runs.test_agent import agrees
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
+LONG_RUN = RESULTS / "exact/long-run.csv"
 RECORDS = sorted(RESULTS.rglob("run.json"))
 METHODS = {
     "ETD": "etd",
@@ -276,7 +278,7 @@ def test_the_index_quotes_the_kept_files() -> None:
         "every bonus on DoorKey-8x8 and 16x16": f"16x16 after {large.min():.0f} k to {large.max():.0f} k steps",
         "cost of a bonus": f"{relative[cheapest]:.2f} (Count) to {relative[dearest]:.2f} (NGU), "
         f"ETD {relative['etd']:.2f}",
-        "training, one H200, one seed": f"{_rate('h200-training-1-seed'):,.0f} steps/s",
+        "training, one H200, one seed": f"{_long_run_rate():,.0f} steps/s in float32",
         "training, two CPU cores, one seed": f"{_rate('cpu-training-1-seed'):,.0f} steps/s on an Intel Xeon, "
         f"{_rate('cpu-training-1-seed-epyc'):,.0f} on an AMD EPYC",
         "MiniGrid alone, one H200": f"{on_gpu:.0f} M steps/s on DoorKey-8x8, {on_maze:.0f} M",
@@ -307,9 +309,20 @@ def test_the_site_quotes_the_distance_lab() -> None:
 def test_the_readme_and_the_site_quote_the_speeds() -> None:
     authors, page = 820, _text("docs/speed.md")
     assert f"makes {authors} steps/s on such a GPU" in _text("results/speed/README.md")
-    here = _rate("h200-training-1-seed")
+    here = _long_run_rate()
     assert f"{int(here / authors)} times as fast as with the authors' code" in _text("README.md")
     assert f"H200, 1 seed, float32 | {here:,.0f} |" in page
+    many = _rate("h200-training-32-seeds")
+    assert f"32 seeds together make {many / 1e3:.0f},000" in page
+    speeds = find(RESULTS / "speed/README.md", "what", "precision", "steps/s", "times the authors' code", "from")
+    rows = {(row["what"], row["precision"]): row for row in speeds}
+    for what, precision, rate, theirs in (
+        ("ETD, 1 seed", "float32", here, authors),
+        ("ETD, 32 seeds together", "tensorfloat32", many, authors),
+        ("no bonus, 1 seed", "float32", _rate("h200-ppo-1-seed"), 2_290),
+    ):
+        row = rows[what, precision]
+        assert (row["steps/s"], row["times the authors' code"]) == (f"{rate:,.0f}", f"{int(rate / theirs)}")
     cores = [f"{_rate(name):,.0f}" for name in ("cpu-training-1-seed", "cpu-training-1-seed-epyc")]
     assert f"{cores[0]} on an Intel Xeon, {cores[1]} on an AMD EPYC" in page
     relative = json.loads((RESULTS / "speed/h200-bonus.json").read_text())["relative"]
@@ -329,9 +342,25 @@ def test_the_readme_and_the_site_quote_the_speeds() -> None:
     assert parity["mismatches"] == 0
 
 
+def test_a_long_training_is_flat() -> None:
+    table = long_run.read(LONG_RUN)
+    assert long_run.judge(table)
+    rows = find(RESULTS / "exact/README.md", "what", "mean", "growth over the last third")
+    last = 2 * len(table["step"]) // 3
+    for row, (name, watched) in zip(rows, long_run.COLUMNS.items(), strict=True):
+        assert row["what"] == watched.title
+        assert row["mean"] == f"{table[name][last:].mean():,.1f}"
+        assert row["growth over the last third"] == f"{long_run.growth(table, name):+.3f}"
+
+
 def _text(page: str) -> str:
     """In one line."""
     return " ".join((ROOT / page).read_text().split())
+
+
+def _long_run_rate() -> float:
+    """Steps per second of the long training, whose iterations are 8,192 steps."""
+    return 8192 / (np.median(long_run.read(LONG_RUN)["step_time"]) / 1000)
 
 
 def _rate(name: str) -> float:
