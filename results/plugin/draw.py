@@ -1,6 +1,6 @@
 """``python results/plugin/draw.py``: the learning curves of this folder as curves.png.
 
-LEVEL/METHOD/SEED.csv is what ``examples/sb3_etd.py --out`` writes: steps, mean return of 100 episodes, seconds.
+LEVEL/METHOD/SEED.csv is what ``runs.py`` keeps: steps, and the mean return of the last 100 episodes.
 """
 
 from __future__ import annotations
