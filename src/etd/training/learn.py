@@ -98,8 +98,9 @@ def learn_from_rollout(
     finite = jnp.isfinite(jnp.stack(watched)).all()
     alive = state.alive & finite
     new = TrainState(state.key, state.iteration + 1, alive, learner, envs, hidden)
-    kept = _choose(alive, new, state._replace(iteration=state.iteration + 1, alive=alive))
-    return kept, {**metrics, "alive": alive}
+    frozen = state._replace(iteration=state.iteration + 1, alive=alive)
+    # A condition, not a choice per array: on a CPU those alone took a sixth of the time to compile.
+    return jax.lax.cond(alive, lambda: new, lambda: frozen), {**metrics, "alive": alive}
 
 
 def learn(
@@ -131,7 +132,3 @@ def learn(
         **{f"ppo_{name}": value for name, value in ppo_metrics.items()},
     }
     return LearnerState(policy, bonus_state, bonus_moments, advantage_moments, ledger), metrics
-
-
-def _choose(condition: Array, new: PyTree, old: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jax.lax.select(jnp.broadcast_to(condition, jnp.shape(a)), a, b), new, old)
