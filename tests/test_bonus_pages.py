@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from etd.bonuses import BONUSES
-from etd.lab.runs.config import override
 from etd.training import presets
+from etd.training.config import override
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "bonuses"
 sys.path.insert(0, str(DOCS))  # its scripts are no package

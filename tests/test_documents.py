@@ -20,9 +20,9 @@ import etd
 import etd.cli
 from etd.core import plugins
 from etd.lab.paper.figures import FIGURES, entries
-from etd.lab.runs.config import override
-from etd.lab.runs.validate import check
 from etd.training import presets
+from etd.training.config import override
+from etd.training.validate import check
 from tests.conftest import quick_compilation
 
 ROOT = Path(__file__).resolve().parents[1]

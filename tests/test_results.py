@@ -18,8 +18,8 @@ from etd.lab.report import statistics
 from etd.lab.report.curves import Curves, Floats, by_seed
 from etd.lab.report.write import Judged
 from etd.lab.runs.evaluate import evaluate
-from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.store import Run
+from etd.training.migrate import FORMAT
 from tests import long_run
 from tests.lab.runs.test_agent import agrees
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from etd.lab.runs import session
-from etd.lab.runs.config import override
 from etd.lab.runs.store import Run
 from etd.training import presets
+from etd.training.config import override
 from etd.training.experiment import Experiment
 from tests.conftest import quick_compilation
 

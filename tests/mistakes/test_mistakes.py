@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from etd.core.errors import UserError
-from etd.lab.runs.config import override
-from etd.lab.runs.validate import check
 from etd.training import presets
+from etd.training.config import override
+from etd.training.validate import check
 from tests.mistakes import calls, commands, fields, system
 from tests.mistakes.children import Parent, Row
 

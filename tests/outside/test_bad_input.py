@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import etd as package
-from etd.lab.runs.config import override
-from etd.lab.runs.validate import check
+from etd.training.config import override
+from etd.training.validate import check
 from tests.outside.conftest import PPO, SIZES, command, etd, surroundings
 
 SPEC = package.EnvSpec("line", (1,), "float32", 1.0, package.Discrete(2), max_steps=9, shortest=1, kind="vector")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import etd as package
-from etd.lab.runs.config import from_dict, to_dict
+from etd.training.config import from_dict, to_dict
 from tests.outside.conftest import PPO, SIZES
 
 NO_MODEL = {**PPO, "steps": 64}
@@ -82,7 +82,7 @@ def test_a_class_takes_the_presets_settings_but_for_what_it_declares() -> None:
     class Greedy(package.PPO):
         entropy_coef: float = 0.0
 
-    run = importlib.import_module("etd.lab.runs.config").assign(package.PRESETS["obstructedmaze-etd"], "ppo", Greedy)
+    run = importlib.import_module("etd.training.config").assign(package.PRESETS["obstructedmaze-etd"], "ppo", Greedy)
     assert (run.ppo.entropy_coef, run.ppo.norm) == (0.0, "layer")
     impact = outside("etd_example.bonus:Impact")
     chosen = importlib.import_module("etd.training.presets").choose("MiniGrid-ObstructedMaze-2Dlh-v0", impact)
@@ -104,7 +104,7 @@ def test_a_mixture_may_have_parts_from_outside() -> None:
     )
     again = from_dict(json.loads(json.dumps(to_dict(chosen))))
     assert again == chosen
-    assert importlib.import_module("etd.lab.runs.config").bonus_name(again.bonus) == (
+    assert importlib.import_module("etd.training.config").bonus_name(again.bonus) == (
         "etd + 0.5*etd_example.bonus:Impact"
     )
 

@@ -13,7 +13,7 @@ import pytest
 import etd as package
 from etd.core import plugins
 from etd.lab.report.write import write
-from etd.lab.runs.config import from_dict, unavailable
+from etd.training.config import from_dict, unavailable
 from tests.outside.conftest import PPO, SIZES, etd
 
 TRAP = """

@@ -412,7 +412,7 @@ def test_a_worker_that_hangs_is_replaced(pair, fault, when):
 
 def test_a_worker_that_hangs_before_it_is_ready_is_replaced(pair, fault):
     both, step, said = pair
-    limits = iter([1.0, 300.0])
+    limits = iter([5.0, 300.0])  # time enough to start and to reach the fault on a busy machine
     both.tell = lambda words: (said.append(words), setattr(both, "limit", next(limits)))
     step(1, 1)
     fault("step kill", "build hang")

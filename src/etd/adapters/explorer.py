@@ -29,14 +29,14 @@ from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.core.moments import Moments
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
-from etd.lab.runs import checkpoint
-from etd.lab.runs.checkpoint import DamagedError, MismatchError
-from etd.lab.runs.config import assign, bonus_name, from_dict, to_dict, unavailable
-from etd.lab.runs.inside import Insight
-from etd.lab.runs.validate import check_minibatch, checked, parts
+from etd.training import checkpoint
+from etd.training.checkpoint import DamagedError, MismatchError
 from etd.training.compiled import Program
+from etd.training.config import assign, bonus_name, from_dict, to_dict, unavailable
 from etd.training.experiment import Experiment
+from etd.training.inside import Insight
 from etd.training.reward import Mix
+from etd.training.validate import check_minibatch, checked, parts
 
 FORMAT = 1
 LARGEST = 1_000_000

@@ -212,8 +212,8 @@ def _experiment(run: Path | None, env: str, bonus: str, modules: tuple[str, ...]
 
 
 def _overridden(experiment: Experiment, assignments: tuple[str, ...]) -> Experiment:
-    from etd.lab.runs.config import override
-    from etd.lab.runs.validate import check
+    from etd.training.config import override
+    from etd.training.validate import check
 
     for assignment in assignments:
         experiment = override(experiment, assignment)

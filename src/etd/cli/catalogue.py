@@ -139,9 +139,9 @@ def show(preset: tyro.conf.Positional[str], set_: Set = (), import_: Import = ()
         import_: your own modules to import first.
     """
     from etd.core import plugins
-    from etd.lab.runs.config import override, to_dict
-    from etd.lab.runs.validate import check
     from etd.training import presets
+    from etd.training.config import override, to_dict
+    from etd.training.validate import check
 
     plugins.trust(import_)
     experiment: Any = presets.find(preset)

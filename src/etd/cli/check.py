@@ -40,9 +40,9 @@ def check(
     from etd.core.terminal import Terminal
     from etd.lab.check import bonus as bonuses
     from etd.lab.check import env as envs
-    from etd.lab.runs.config import bonus_name, override
     from etd.lab.runs.store import Run
     from etd.training import presets
+    from etd.training.config import bonus_name, override
 
     plugins.trust(import_)
     experiment = Run.open(run).require() if run else presets.choose(env, bonus)

@@ -58,8 +58,8 @@ def train(
     from etd.core import plugins
     from etd.core.errors import UserError
     from etd.lab.runs import session
-    from etd.lab.runs.config import assign, override
     from etd.training import presets
+    from etd.training.config import assign, override
 
     plugins.trust(import_)
     if preset is not None and bonus is not None:

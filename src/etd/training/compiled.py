@@ -216,7 +216,7 @@ def precision(experiment: Experiment) -> AbstractContextManager:
 def options(experiment: Experiment) -> dict[str, Any] | None:
     """XLA's options for the experiment's programs."""
     if jax.default_backend() == "cpu":
-        return CODE
+        return None if jax.config.read("jax_disable_most_optimizations") else CODE
     if jax.default_backend() != "gpu":
         return None
     if not experiment.deterministic:

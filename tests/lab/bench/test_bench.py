@@ -19,9 +19,9 @@ from etd.lab.bench import against, arithmetic
 from etd.lab.bench import host as hostbench
 from etd.lab.bench import training as bench
 from etd.lab.bench.against import Kept
-from etd.lab.runs.config import to_dict
-from etd.lab.runs.migrate import FORMAT
+from etd.training.config import to_dict
 from etd.training.experiment import Experiment
+from etd.training.migrate import FORMAT
 
 
 @pytest.mark.slow

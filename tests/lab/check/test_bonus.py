@@ -10,7 +10,7 @@ from etd.bonuses import Count
 from etd.cli import main
 from etd.lab.check import bonus as behaviour
 from etd.lab.check.bonus import Round, examine
-from etd.lab.runs.config import override
+from etd.training.config import override
 from etd.training.presets import choose
 
 STEPS, ENVS = behaviour.STEPS, 3

@@ -9,8 +9,8 @@ import pytest
 from etd.bonuses import ETD, LearnedBonus
 from etd.envs import families
 from etd.lab.paper import figures
-from etd.lab.runs.validate import check
 from etd.nets.cells import GRU
+from etd.training.validate import check
 
 
 @pytest.mark.parametrize("figure", figures.FIGURES)

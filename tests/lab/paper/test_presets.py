@@ -12,9 +12,9 @@ import pytest
 from etd.bonuses import BONUSES, ETD, RND, LearnedBonus, Mixture
 from etd.core.errors import UserError
 from etd.envs import families
-from etd.lab.runs.config import bonus_name, from_dict, override, to_dict
-from etd.lab.runs.validate import check
 from etd.training import presets
+from etd.training.config import bonus_name, from_dict, override, to_dict
+from etd.training.validate import check
 
 CELLS = list(csv.DictReader((Path(__file__).parent / "paper.csv").open()))
 

@@ -21,9 +21,9 @@ from etd.lab.report import write as report
 from etd.lab.report.write import Judged
 from etd.lab.runs import session
 from etd.lab.runs.command import command
-from etd.lab.runs.config import override, to_dict
 from etd.lab.runs.store import Run
 from etd.training import presets
+from etd.training.config import override, to_dict
 
 NAN = float("nan")
 VOID = {"meta", "img", "br", "link", "input", "hr"}

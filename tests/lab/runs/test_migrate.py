@@ -11,9 +11,9 @@ import pytest
 
 from etd.bonuses import DEIR, Count
 from etd.lab.runs import session
-from etd.lab.runs.migrate import FORMAT, older_name, upgrade
 from etd.lab.runs.store import Run
 from etd.training import backend, presets
+from etd.training.migrate import FORMAT, older_name, upgrade
 
 OLD = Path(__file__).with_name("data") / "etd-0.1"
 """Written by etd 0.1 with JAX 0.10.2 and few optimisations, as here: ``deir + 0.5*count`` in four environments, a

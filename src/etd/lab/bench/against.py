@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from etd.core import files
 from etd.core.errors import UserError
-from etd.lab.runs import migrate
-from etd.lab.runs.config import from_dict, to_dict
 from etd.lab.runs.record import read_fields
+from etd.training import migrate
+from etd.training.config import from_dict, to_dict
 from etd.training.experiment import Experiment
 
 NOTICED = 1.1

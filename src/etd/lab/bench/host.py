@@ -24,11 +24,11 @@ from etd.envs.host.env import HostEnv
 from etd.envs.host.pool import WorkerPool, workers_here
 from etd.lab.bench import timing
 from etd.lab.runs import memory
-from etd.lab.runs.config import bonus_name, override
-from etd.lab.runs.validate import check
 from etd.training import backend, presets
 from etd.training.backend import HostBackend
+from etd.training.config import bonus_name, override
 from etd.training.experiment import Experiment
+from etd.training.validate import check
 
 SECONDS = 8.0
 """How long a single environment is timed, resets included."""

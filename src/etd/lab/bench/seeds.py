@@ -13,7 +13,7 @@ from etd.core.errors import UserError
 from etd.core.terminal import Terminal
 from etd.lab.bench import sweep, timing
 from etd.lab.bench.sweep import Speed
-from etd.lab.runs.config import bonus_name, to_dict
+from etd.training.config import bonus_name, to_dict
 from etd.training.experiment import Experiment
 
 MOST = 128

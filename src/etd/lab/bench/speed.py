@@ -143,9 +143,11 @@ def of_farama_async(name: str, batch: int, seconds: float = 2.0) -> Speed:
 
 
 def of_navix(name: str, batch: int, seconds: float = 1.0) -> Speed | None:
-    """navix on the same level; None if it is not installed, cannot be imported or lacks the level."""
+    """navix on the same level with the same view; None if it cannot be imported or lacks the level."""
     try:
-        env = import_module("navix").make(name.replace("MiniGrid-", "Navix-"))
+        navix = import_module("navix")
+        view = navix.observations.symbolic_first_person
+        env = navix.make(name.replace("MiniGrid-", "Navix-"), observation_fn=view)
     except Exception:  # an optional competitor, which newer JAX versions break in several ways
         return None
     length = int(np.clip(SCAN_STEPS // batch, 32, 4096))

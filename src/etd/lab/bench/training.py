@@ -28,14 +28,14 @@ from etd.envs.base import DeviceEnv, random_actions
 from etd.lab.bench import against, arithmetic, timing
 from etd.lab.bench.against import Kept
 from etd.lab.runs import memory
-from etd.lab.runs.config import bonus_name, hints_of, to_dict
-from etd.lab.runs.migrate import FORMAT
-from etd.lab.runs.validate import check
 from etd.training import backend, compiled, learn, presets
 from etd.training.backend import Backend
 from etd.training.collect import collect
+from etd.training.config import bonus_name, hints_of, to_dict
 from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
+from etd.training.migrate import FORMAT
+from etd.training.validate import check
 
 
 def training(

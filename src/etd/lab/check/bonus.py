@@ -15,10 +15,10 @@ from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
 from etd.lab.check.finding import Finding
 from etd.lab.runs import memory
-from etd.lab.runs.config import bonus_name
-from etd.lab.runs.validate import check
 from etd.training import backend, compiled
+from etd.training.config import bonus_name
 from etd.training.experiment import Experiment
+from etd.training.validate import check
 
 STEPS = 128
 ROUNDS = 6

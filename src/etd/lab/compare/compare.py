@@ -27,9 +27,9 @@ from etd.lab.report import statistics
 from etd.lab.report import write as report
 from etd.lab.report.curves import QUARTILES, Floats, band, by_seed, centre
 from etd.lab.report.write import Judged
-from etd.lab.runs.config import bonus_name
 from etd.lab.runs.store import Run
 from etd.training import presets
+from etd.training.config import bonus_name
 
 OUT = Path("runs/compare")
 

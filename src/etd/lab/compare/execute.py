@@ -36,8 +36,8 @@ from etd.envs.host.worker import die_with
 from etd.lab.compare import devices
 from etd.lab.compare.plan import ERROR, Job, Plan, refuse_other_settings, seconds, steps_done
 from etd.lab.runs import session
-from etd.lab.runs.config import unwritable
 from etd.lab.runs.store import Run
+from etd.training.config import unwritable
 from etd.training.experiment import Experiment
 
 LOSSES = 3

@@ -24,11 +24,11 @@ from etd.core.words import counted
 from etd.envs import remedy
 from etd.envs.host.pool import workers_here
 from etd.lab.report import write as report
-from etd.lab.runs.config import assign, split
 from etd.lab.runs.store import Run
-from etd.lab.runs.validate import check
 from etd.training import presets
+from etd.training.config import assign, split
 from etd.training.experiment import Experiment
+from etd.training.validate import check
 
 Assignment: TypeAlias = str | tuple[str, Any]
 """``path=value`` as on the command line, or path and value."""

@@ -26,8 +26,8 @@ from etd.envs.maze3d.env import centre
 from etd.envs.minigrid.env import MiniGrid
 from etd.envs.minigrid.world import DOOR, EMPTY, FLOOR, GOAL_KIND, OPEN, WALL_KIND, kind_of, state_of
 from etd.envs.noise import Noisy
-from etd.lab.runs.config import bonus_name
 from etd.nets.model import Learner
+from etd.training.config import bonus_name
 
 Places: TypeAlias = MiniGrid | Maze | Maze3D
 """Environments whose agent can be placed anywhere."""

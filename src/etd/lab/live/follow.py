@@ -16,10 +16,10 @@ from etd.core import files
 from etd.core.errors import UserError
 from etd.lab.report import plot
 from etd.lab.report.curves import by_seed, centre
-from etd.lab.runs.config import bonus_name
 from etd.lab.runs.record import EXPORT
 from etd.lab.runs.status import Status, status
 from etd.lab.runs.store import FILE, Run
+from etd.training.config import bonus_name
 
 EVERY = 2.0
 """Seconds between two looks, or ten times what one takes if that is longer."""

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from etd.core.errors import unknown
 from etd.lab.compare.plan import Entry
-from etd.lab.runs.config import override
 from etd.training import presets
+from etd.training.config import override
 
 TASKS: dict[str, tuple[str, int]] = {
     "DoorKey-8x8": ("MiniGrid-DoorKey-8x8-v0", 500_000),

@@ -24,8 +24,8 @@ from etd.lab.report.curves import EPISODIC, Curves
 from etd.lab.report.curves import band as band
 from etd.lab.report.curves import by_seed as by_seed
 from etd.lab.report.curves import centre as centre
-from etd.lab.runs.config import bonus_name, settings
 from etd.lab.runs.store import Run
+from etd.training.config import bonus_name, settings
 
 COLOURS = {
     "etd": "#d55e00",

@@ -19,8 +19,8 @@ from etd.lab.report.page import Html
 from etd.lab.report.statistics import SOLVED, Numbers
 from etd.lab.report.statistics import numbers as numbers
 from etd.lab.runs.command import command
-from etd.lab.runs.config import bonus_name
 from etd.lab.runs.store import Run, refuse_run_file
+from etd.training.config import bonus_name
 
 FILM = "episode.gif"
 """Where the command line puts a run's film, inside its directory."""

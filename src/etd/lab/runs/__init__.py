@@ -1,2 +1,2 @@
-"""A run and what is done with it: configure, train, resume, log, checkpoint, load and evaluate.
+"""A run and what is done with it: train, resume, log, save, load, evaluate and export.
 Only this room reads and writes a run's record, metrics and checkpoints."""

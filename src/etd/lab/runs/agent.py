@@ -23,12 +23,12 @@ from etd.core.errors import UserError
 from etd.core.types import Discrete
 from etd.lab.runs import export
 from etd.lab.runs.export import Weights
-from etd.lab.runs.inside import Insight
 from etd.lab.runs.store import Run
-from etd.lab.runs.validate import check
 from etd.training import compiled
 from etd.training.collect import to_env
 from etd.training.experiment import Experiment
+from etd.training.inside import Insight
+from etd.training.validate import check
 
 IMAGE = "image"
 """The part that is seen of the observations of Farama's MiniGrid."""

@@ -10,8 +10,8 @@ from typing import Any
 from etd.bonuses import BONUSES, Mixture
 from etd.core.errors import UserError
 from etd.envs import Task
-from etd.lab.runs.config import bonus_name, settings, to_dict
 from etd.training import presets
+from etd.training.config import bonus_name, settings, to_dict
 from etd.training.experiment import Experiment
 
 

@@ -30,17 +30,17 @@ from etd.core.errors import UserError
 from etd.core.moments import Moments
 from etd.core.version import __version__
 from etd.envs.host.env import Normaliser, Running
-from etd.lab.runs import checkpoint, memory
+from etd.lab.runs import memory
 from etd.lab.runs.command import command
-from etd.lab.runs.config import bonus_name, sources, to_dict, unwritable
-from etd.lab.runs.migrate import FORMAT
 from etd.lab.runs.record import EXPORT, broken
 from etd.lab.runs.store import Run
 from etd.nets.model import Learner
-from etd.training import ledger
+from etd.training import checkpoint, ledger
 from etd.training.collect import first_hidden
+from etd.training.config import bonus_name, sources, to_dict, unwritable
 from etd.training.experiment import Experiment
 from etd.training.learn import LearnerState, TrainState
+from etd.training.migrate import FORMAT
 
 WEIGHTS = "agent.safetensors"
 FILM = "episode.gif"

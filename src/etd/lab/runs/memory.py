@@ -18,8 +18,8 @@ from etd.core.limits import SEEDS, is_whole
 from etd.core.types import PyTree
 from etd.envs import autoreset
 from etd.envs.custom import Factory
-from etd.lab.runs.config import assign, walk
 from etd.training import backend
+from etd.training.config import assign, walk
 from etd.training.experiment import Experiment
 
 HUGE = 1 << 24

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etd.core.errors import UserError
-from etd.lab.runs.config import bonus_name
 from etd.lab.runs.status import Status, status
+from etd.training.config import bonus_name
 
 if TYPE_CHECKING:
     from etd.lab.runs.store import Run

@@ -23,7 +23,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from etd.core import files
 from etd.core.version import __version__
-from etd.lab.runs.config import to_dict
+from etd.training.config import to_dict
 from etd.training.experiment import Experiment
 
 LIMIT = 2 << 30

@@ -12,10 +12,10 @@ from etd.core import files
 from etd.core.errors import UserError
 from etd.core.limits import is_number
 from etd.core.version import __version__
-from etd.lab.runs.config import from_dict
-from etd.lab.runs.migrate import FORMAT, upgrade
-from etd.lab.runs.validate import checked
+from etd.training.config import from_dict
 from etd.training.experiment import Experiment
+from etd.training.migrate import FORMAT, upgrade
+from etd.training.validate import checked
 
 EXPORT = "agent.json"
 LARGEST = 1_000_000

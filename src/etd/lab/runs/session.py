@@ -26,17 +26,17 @@ from etd.core.words import counted, printable
 from etd.envs.families import title
 from etd.lab.runs import export, memory, programs
 from etd.lab.runs.agent import Agent
-from etd.lab.runs.config import assign, bonus_name, unwritable
 from etd.lab.runs.lock import claim
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.record import EXPORT
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run
-from etd.lab.runs.validate import check, check_kind
 from etd.training import backend, compiled, presets
 from etd.training.backend import Backend
+from etd.training.config import assign, bonus_name, unwritable
 from etd.training.experiment import Experiment
 from etd.training.learn import TrainState
+from etd.training.validate import check, check_kind
 
 LONGEST = 100
 """Letters of a name that etd itself gives to a folder; systems allow 255 bytes."""

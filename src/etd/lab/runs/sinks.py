@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from etd.core import files
 from etd.core.errors import UserError, unknown
-from etd.lab.runs.config import to_dict
 from etd.lab.runs.store import Run
+from etd.training.config import to_dict
 
 
 class Sink(Protocol):

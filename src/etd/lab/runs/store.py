@@ -29,14 +29,14 @@ from etd.core import files
 from etd.core.errors import UserError
 from etd.core.types import PyTree
 from etd.core.version import __version__
-from etd.lab.runs import checkpoint, notebook, table
-from etd.lab.runs.checkpoint import DamagedError, MismatchError
-from etd.lab.runs.config import sources, to_dict, unavailable, unwritable
-from etd.lab.runs.migrate import FORMAT
+from etd.lab.runs import notebook, table
 from etd.lab.runs.record import EXPORT, read_experiment, read_record
 from etd.lab.runs.table import Table
-from etd.training import compiled
+from etd.training import checkpoint, compiled
+from etd.training.checkpoint import DamagedError, MismatchError
+from etd.training.config import sources, to_dict, unavailable, unwritable
 from etd.training.experiment import Experiment
+from etd.training.migrate import FORMAT
 
 FILE = "run.json"
 KEPT = 2

@@ -21,7 +21,7 @@ import numpy as np
 
 from etd.core import files
 from etd.core.types import PyTree
-from etd.lab.runs.migrate import older_name
+from etd.training.migrate import older_name
 
 VERIFIED = 1 << 30
 """Bytes; an archive that does not fit the code and is larger is not read to the end to see whether it is damaged."""

@@ -16,7 +16,7 @@ from etd.core.limits import SEEDS, is_finite
 from etd.core.plugins import Unavailable
 from etd.envs import custom
 from etd.envs.custom import Factory
-from etd.lab.runs.config import bonus_name, hints_of, part_hint, typed, unavailable, walk
+from etd.training.config import bonus_name, hints_of, part_hint, typed, unavailable, walk
 from etd.training.experiment import Experiment
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from etd.bonuses import ETD, LearnedBonus
 from etd.core.errors import UserError
 from etd.core.types import Array
-from etd.lab.runs.config import bonus_name
 from etd.nets.model import Learner
 from etd.training.compiled import Program
+from etd.training.config import bonus_name
 from etd.training.experiment import Experiment
 
 

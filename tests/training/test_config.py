@@ -10,10 +10,10 @@ from etd.agent.ppo import PPO
 from etd.bonuses import AGAC, Mixture
 from etd.bonuses.mixture import parse
 from etd.core.limits import limited
-from etd.lab.runs.config import from_dict, override, to_dict
-from etd.lab.runs.validate import check
 from etd.nets.trunks import Trunk
 from etd.training import presets
+from etd.training.config import from_dict, override, to_dict
+from etd.training.validate import check
 
 
 @pytest.mark.parametrize("name", PRESETS)
