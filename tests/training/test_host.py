@@ -419,7 +419,7 @@ def test_a_worker_that_hangs_before_it_is_ready_is_replaced(pair, fault):
     assert step(1, 0).lost.all()
     assert len(said) == 2
     assert "killed by signal 9" in said[0]
-    assert "after hanging for 1 s" in said[1]
+    assert "after hanging for 5 s" in said[1]
 
 
 def test_an_environment_whose_constructor_hangs_is_a_sentence(fault, monkeypatch):
