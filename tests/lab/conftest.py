@@ -30,6 +30,11 @@ def small_experiment(bonus: str = "etd", steps: int = 320, seeds: int = 2) -> Ex
 Logged = Callable[..., Run]
 
 
+@pytest.fixture
+def rliable() -> None:
+    pytest.importorskip("rliable", reason="the report extra has rliable on Python 3.13 and older")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def compile_quickly() -> Iterator[None]:
     with quick_compilation():

@@ -96,8 +96,10 @@ def serve() -> None:
     """Run rows from stdin, each in a child and a folder of its own, until it closes."""
     for module in ("runs.session", "runs.evaluate", "compare.compare", "paper.reproduce", "mazes.studies"):
         __import__(f"etd.lab.{module}")
-    for module in ("film.watch", "report.write", "bench.training", "bench.speed", "bench.host", "check.bonus"):
+    for module in ("film.watch", "live.serve", "report.write", "check.bonus"):
         __import__(f"etd.lab.{module}")
+    for module in ("against", "training", "seeds", "speed", "host"):
+        __import__(f"etd.lab.bench.{module}")
     _warm()
     sources = tempfile.mkdtemp()
     made = _forked(Path(sources), Row("", ""), _make_run)

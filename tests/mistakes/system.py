@@ -134,7 +134,7 @@ MODULES = [
     mine("only Discrete actions and vectors", walk("spaces.Text(5)"), "Walk", id="actions of text"),
     mine("only Discrete actions", walk("spaces.Box(-1, 1, (0,))"), "Walk", id="actions of size 0"),
     mine("only Discrete actions", walk("spaces.Box(-numpy.inf, 1, (2,))"), "Walk", id="actions without bounds"),
-    mine("AssertionError", walk("spaces.Discrete(0)"), "Walk", status=1, own=True, id="gymnasium's Discrete(0)"),
+    mine("have to be positive", walk("spaces.Discrete(0)"), "Walk", status=1, own=True, id="gymnasium's Discrete(0)"),
     mine("only images .* and vectors", walk(seen="spaces.Discrete(3)"), "Walk", id="observations are numbers"),
     mine("ended the process .exit status 5", walk(begin="raise SystemExit(5)"), "Walk", id="constructor exits"),
     mine("RuntimeError: mine", walk(begin="raise RuntimeError('mine')"), "Walk", status=1, own=True, id="constructor"),

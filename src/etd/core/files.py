@@ -49,7 +49,7 @@ def told(path: Path, how: str = "written") -> Iterator[None]:
             raise
         raise DiskError(sentence(path, error, how)) from error
     except ValueError as error:
-        if "null byte" not in str(error):
+        if "embedded null" not in str(error):  # "byte" or, from Python 3.13 on, "character in path"
             raise
         raise DiskError(f"{str(path)!r} is not a path: it contains a null byte.") from error
 
@@ -67,10 +67,21 @@ def path_of(given: str | os.PathLike[str]) -> Path:
     return Path(given)
 
 
+def refuse_unseen(path: Path) -> None:
+    """An OSError if the system will not say what is at ``path``; ``exists`` and its like say no then, from Python 3.14
+    on."""
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # nothing is there
+            raise
+
+
 def refuse_unwritable(path: Path, folder: bool = False) -> Path:
     """``path`` itself if a file, or a ``folder``, can be made there as far as one can tell without making it: better
     known before the work than after it."""
     with told(path):
+        refuse_unseen(path)
         if not folder and path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "")
         there = path if folder else path.parent

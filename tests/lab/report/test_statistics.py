@@ -99,9 +99,11 @@ def test_threshold(logged, returns: list[list[float]], expected: float | None) -
     assert found == (expected if expected is None else pytest.approx(expected))
 
 
+@pytest.mark.usefixtures("rliable")
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1), (4, 1), (5, 1), (5, 2), (7, 3), (12, 1)])
 def test_one_number_is_rliables(shape: tuple[int, int]) -> None:
-    metrics = pytest.importorskip("rliable.metrics")
+    from rliable import metrics
+
     rng = np.random.default_rng(0)
     # few values, so that there are ties
     ours, theirs = rng.integers(6, size=shape) / 5, rng.integers(6, size=(4, shape[1])) / 5
@@ -110,10 +112,12 @@ def test_one_number_is_rliables(shape: tuple[int, int]) -> None:
     assert statistics.better(ours, ours) == pytest.approx(metrics.probability_of_improvement(ours, ours))
 
 
+@pytest.mark.usefixtures("rliable")
 @pytest.mark.parametrize("seeds", [1, 2, 3, 4, 5, 8, 11])
 def test_curves_have_rliables_centre_and_band(seeds: int) -> None:
     """One task is one stratum. The bounds are quantiles of different draws, so they agree up to that."""
-    library, metrics = pytest.importorskip("rliable.library"), pytest.importorskip("rliable.metrics")
+    from rliable import library, metrics
+
     values = np.random.default_rng(seeds).random((seeds, 1))
     state = np.random.get_state()
     np.random.seed(1)
@@ -125,8 +129,8 @@ def test_curves_have_rliables_centre_and_band(seeds: int) -> None:
     np.testing.assert_allclose(np.array(plot.band(values)), bounds[""], atol=0.03)
 
 
+@pytest.mark.usefixtures("rliable")
 def test_iqm_by_hand_and_its_interval() -> None:
-    pytest.importorskip("rliable")
     values = np.array([[0.0, 0.1, 0.2, 0.3, 0.4], [0.6, 0.7, 0.8, 0.9, 1.0]])
     found = statistics.iqm(values)
     assert found is not None
@@ -139,8 +143,8 @@ def test_iqm_by_hand_and_its_interval() -> None:
     assert statistics.iqm(np.array([[0.1] * 5, [0.9] * 5])) == pytest.approx((0.5, 0.5, 0.5, 2))
 
 
+@pytest.mark.usefixtures("rliable")
 def test_improvement_by_hand_and_its_interval() -> None:
-    pytest.importorskip("rliable")
     ours = np.array([[0.1, 0.5, 0.9], [1.0, 1.0, 1.0]])
     theirs = np.array([[0.5, 0.2], [0.0, 1.0]])
     found = statistics.improvement(ours, theirs)
@@ -155,8 +159,8 @@ def test_improvement_by_hand_and_its_interval() -> None:
     assert sure == (1.0, 1.0, 1.0, 2)
 
 
+@pytest.mark.usefixtures("rliable")
 def test_only_common_tasks_and_seeds_with_a_score_count() -> None:
-    pytest.importorskip("rliable")
     ours = np.array([[0.9, NAN, 0.8], [0.0, 0.0, 0.0]])
     theirs = np.array([[0.1, 0.85, NAN], [NAN, NAN, NAN]])
     found = statistics.improvement(ours, theirs)
@@ -166,8 +170,8 @@ def test_only_common_tasks_and_seeds_with_a_score_count() -> None:
     assert statistics.iqm(theirs[1:]) is None
 
 
+@pytest.mark.usefixtures("rliable")
 def test_one_seed_has_no_interval() -> None:
-    pytest.importorskip("rliable")
     np.testing.assert_allclose(statistics.iqm(np.array([[0.2], [0.4]])), (0.3, NAN, NAN, 2))
     np.testing.assert_allclose(statistics.improvement(np.array([[0.2]]), np.array([[0.1, 0.3]])), (0.5, NAN, NAN, 1))
 

@@ -184,8 +184,8 @@ def many(logged: Any, bonuses: tuple[str, ...] = ("none", "rnd", "etd", "count")
     return paths
 
 
+@pytest.mark.usefixtures("rliable")
 def test_methods_are_compared_over_tasks(logged, tmp_path: Path) -> None:
-    pytest.importorskip("rliable")
     page = Page(report.write(many(logged), tmp_path / "page.html"))
     head = next(row for row in page.rows if row[:2] == ["task", "return"])
     assert head[2:] == ["etd", "no bonus", "rnd", "count"]

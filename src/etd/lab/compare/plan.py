@@ -106,6 +106,7 @@ def make(
     ``assignments`` override fields of all experiments; a field of the bonus, only where the bonus has it.
     """
     with files.told(out, "read"):
+        files.refuse_unseen(out)
         if out.exists() and not out.is_dir():
             raise UserError(f"{out} is a file, not a directory for runs. Choose another --out.")
     for name, count in Counter(entry.name for entry in entries).items():

@@ -187,6 +187,7 @@ def find(maze: str | Path | Maze, length: int = 50, noise: bool = False, start: 
         text, goal = MAZES[name]
         return Maze(text, goal, start, length, noise, name)
     with files.told(Path(name), "read"):
+        files.refuse_unseen(Path(name))
         if not Path(name).is_file():
             raise unknown("maze or file", name, MAZES, f"Mazes are {', '.join(MAZES)}; a file contains a drawing.")
     try:

@@ -55,10 +55,10 @@ def read_fields(file: Path) -> dict[str, Any]:
         json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair could not be printed
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(found, dict):
-        raise ValueError("it is not a group of fields")
     if _is_deep(found):
         raise ValueError("it is nested too deeply")
+    if not isinstance(found, dict):
+        raise ValueError("it is not a group of fields")
     return found
 
 
