@@ -353,6 +353,20 @@ def test_a_long_training_is_flat() -> None:
         assert row["growth over the last third"] == f"{long_run.growth(table, name):+.3f}"
 
 
+def test_the_speeds_beside_navix_are_the_kept_ones() -> None:
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for one in json.loads((RESULTS / "speed/cpu-navix.json").read_text())["speeds"]:
+        level = re.sub(r"MiniGrid-(.*)-v0", r"\1", one["env"])
+        found.setdefault((level, f"{one['batch']:,}", one["what"]), []).append(one["steps_per_s"])
+    columns = ("level", "environments", "etd", "navix 4.0.0", "times (of the means)")
+    rows = find(RESULTS / "speed/README.md", *columns)
+    for row in rows:
+        ours, theirs = (found.pop((row["level"], row["environments"], what)) for what in ("etd", "navix"))
+        said = [", ".join(f"{rate / 1e3:,.0f} k" for rate in rates) for rates in (ours, theirs)]
+        assert [row[name] for name in columns[2:]] == [*said, f"{np.mean(ours) / np.mean(theirs):.1f}"]
+    assert not found
+
+
 def _text(page: str) -> str:
     """In one line."""
     return " ".join((ROOT / page).read_text().split())
