@@ -394,6 +394,24 @@ def test_the_achievements_are_those_of_the_kept_episodes() -> None:
     assert len(rows) == 22
 
 
+# The bonus in other trainers -------------------------------------------------------------------------------------
+
+
+def test_the_plugins_returns_are_those_of_the_kept_curves() -> None:
+    page, longest = RESULTS / "plugin/README.md", {"DoorKey-8x8": 640, "DoorKey-16x16": 2560}
+    rows = find(page, "level", "method", "steps to a return of 0.8, k per seed", "return at the end, per seed")
+    kept = sorted(str(file.parent.relative_to(page.parent)) for file in page.parent.glob("*/*/0.csv"))
+    assert sorted(f"{row['level']}/{row['method']}" for row in rows) == kept
+    for row in rows:
+        files = sorted((page.parent / row["level"] / row["method"]).glob("*.csv"), key=lambda file: int(file.stem))
+        curves = [np.loadtxt(file, delimiter=",", skiprows=1)[:, :2].T for file in files]
+        counts = [steps >= 16 * longest[row["level"]] for steps, _ in curves]
+        there = [steps[counted & (value >= 0.8)] for (steps, value), counted in zip(curves, counts, strict=True)]
+        first = [f"{steps[0] / 1e3:.0f}" if len(steps) else "-" for steps in there]
+        assert row["steps to a return of 0.8, k per seed"] == (", ".join(first) if set(first) != {"-"} else "-")
+        assert row["return at the end, per seed"] == ", ".join(f"{value[-1]:.2f}" for _, value in curves)
+
+
 # Links -----------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ COLOURS = {
     "recurrent-ppo": "#999999",
     "one-file-etd": "#41ab5d",
     "one-file": "#c2a36b",
-    "rlexplore-1": "#e6550d",
+    "rlexplore-1": "#7a0177",
     "rlexplore-0.01": "#3182bd",
 }
 
@@ -40,8 +40,9 @@ def read(folder: Path) -> Curves:
 
 
 def main() -> None:
-    figure, axes = plot.grid(len(LIMITS), (6.0, 3.8))
-    for axis, level in zip(axes, LIMITS, strict=True):
+    levels = [level for level in LIMITS if (HERE / level).is_dir()]
+    figure, axes = plot.grid(len(levels), (6.0, 3.8))
+    for axis, level in zip(axes, levels, strict=True):
         for method in (name for name in COLOURS if (HERE / level / name).is_dir()):
             curves = read(HERE / level / method)
             axis.plot(curves.steps, curves.values.T, color=COLOURS[method], linewidth=0.6, alpha=0.4)
