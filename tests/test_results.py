@@ -225,7 +225,7 @@ def test_other_pages_sum_up_these_claims(page: str, judged: dict[str, list[Judge
 def test_the_readme_counts_the_claims(judged: dict[str, list[Judged]]) -> None:
     verdicts = Counter(one.verdict for several in judged.values() for one in several)
     held, so_far, failed = (verdicts[one] for one in ("holds", "holds so far", "fails"))
-    words = f"Of {verdicts.total()} claims of the paper, {held} hold, {so_far} holds so far and {failed} fail here."
+    words = f"Of {verdicts.total()} claims of the paper, {held} hold, {so_far} hold so far and {failed} fail here."
     assert words in _text("README.md")
 
 
