@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -52,15 +52,6 @@ def advance(bonus, state, rollout, key=KEY):
     """The state after scoring, the score, and state and metrics after learning."""
     after, scored = bonus.score(state, rollout, key)
     return after, scored, *bonus.improve(after, rollout, scored.trace, key)
-
-
-@pytest.fixture(scope="module")
-def quick():
-    """As elsewhere, and twice as fast again to compile the loops of learning that this file is full of."""
-    options = {"xla_backend_optimization_level": 0}
-    if jax.__version_info__ < (0, 11):  # later versions lack the option
-        options["xla_cpu_use_fusion_emitters"] = False
-    return partial(jax.jit, compiler_options=options)
 
 
 @pytest.fixture(scope="module")
