@@ -37,14 +37,14 @@ def test_constant_zero_stays_zero_while_the_variance_decays():
 
 
 @pytest.fixture(scope="module")
-def scanned(quick):
+def scanned(plainly):
     """A tally, the tallies after every step and the values standardised by those of their step."""
 
     def run(tally, x):
         after, steps = tally.scan(x)
         return after, steps, jax.vmap(RunningMoments.standardise)(steps, x)
 
-    return quick(run)
+    return plainly(run)
 
 
 @pytest.mark.parametrize("offset", [0.0, 300.0])

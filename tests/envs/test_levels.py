@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
+from tests.conftest import QUICK
 
 from etd.envs.minigrid import IDS, make, multiroom
 from etd.envs.minigrid.world import (
@@ -142,7 +143,7 @@ def farama_levels(name: str, count: int) -> list[World]:
 
 
 def our_levels(name: str, count: int, seed: int = 0) -> list[World]:
-    reset = jax.jit(jax.vmap(make(name).level.generate), compiler_options={"xla_backend_optimization_level": 0})
+    reset = jax.jit(jax.vmap(make(name).level.generate), compiler_options=QUICK)
     worlds = jax.device_get(reset(jax.random.split(jax.random.key(seed), count)))
     return [jax.tree.map(lambda leaf, b=b: leaf[b], worlds) for b in range(count)]
 

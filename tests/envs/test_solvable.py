@@ -8,12 +8,11 @@ import jax
 import numpy as np
 import pytest
 from solver import Solver
+from tests.conftest import QUICK
 
 from etd.envs.minigrid import IDS, MiniGrid, make
 from etd.envs.minigrid.world import World
 
-QUICK = {"xla_backend_optimization_level": 0}
-"""Compiles faster to slower code, which is all that running it once needs."""
 LOSING = {
     "MiniGrid-ObstructedMaze-2Dlhb-v0": 0.0697,
     "MiniGrid-ObstructedMaze-1Q-v0": 0.0697,

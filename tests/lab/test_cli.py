@@ -18,6 +18,7 @@ from etd.cli import BENCHMARKS, COMMANDS, main
 from etd.core.errors import UserError
 from etd.lab.runs import session
 from etd.lab.runs.store import Run
+from tests.conftest import QUICK_VARIABLES
 from tests.lab.conftest import SMALL, small_experiment
 
 
@@ -100,12 +101,12 @@ def test_a_missing_extra_names_its_pip_command(capsys, tmp_path, monkeypatch):
 
 
 def start(path, steps, **environment):
-    """``etd train`` of the experiment of ``trained``, which is compiled already, in its own process."""
+    """``etd train`` of the experiment of ``trained``, in its own process."""
     words = ["--env", "MiniGrid-Empty-5x5-v0", "--steps", str(steps), "--out", str(path)]
     words += [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     words += ["--set", "num_envs=4", "--set", "rollout_steps=16", "--seed", "3", "--seeds", "2"]
     cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
-    return command("train", *words, **{**cache, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **environment})
+    return command("train", *words, **{**cache, **QUICK_VARIABLES, **environment})
 
 
 def command(*words, **environment):
@@ -126,7 +127,8 @@ def finish(process):
 def test_compiled_programs_are_kept_for_the_user_and_continue_exactly(tmp_path):
     """On any device: both runs use the program that the first one compiled, and the second is stopped half-way."""
     cache = tmp_path / "cache"
-    plain = {"JAX_COMPILATION_CACHE_DIR": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "ETD_CACHE": str(cache)}
+    plain = {"JAX_COMPILATION_CACHE_DIR": "", "ETD_CACHE": str(cache)}
+    plain |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
     whole, halved = tmp_path / "whole", tmp_path / "halved"
     finish(start(whole, 4 * 64, **plain))
     programs = {file.name for file in cache.iterdir()}

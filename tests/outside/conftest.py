@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from etd.core import plugins
-from tests.conftest import quick_compilation
+from tests.conftest import QUICK_VARIABLES, quick_compilation
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "examples", ROOT / "tests" / "plugin")
@@ -59,7 +59,7 @@ def surroundings(path: tuple[Path, ...] = FOLDERS, **variables: str) -> dict[str
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*map(str, path), *inherited]),
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        **QUICK_VARIABLES,
         "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **variables,

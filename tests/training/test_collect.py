@@ -55,12 +55,12 @@ def test_every_step_of_every_environment_draws_its_own(quick, fill):
 
 
 @pytest.fixture(scope="module")
-def collected(quick, fill):
+def collected(plainly, fill):
     env, ppo = Echo(), PPO(features=5, latent=6, norm="batch")
     learner = fill(lambda key: ppo.init(key, env.spec))
     hidden = first_hidden(ppo, ENVS) + 0.5
 
-    @quick
+    @plainly
     def run(learner, key):
         envs = autoreset.begin(env, key, ENVS)
         pool = autoreset.generate(env, key, envs, autoreset.pool_size(env.spec, STEPS))

@@ -64,6 +64,12 @@ def fault(tmp_path, monkeypatch):
     return write
 
 
+@pytest.fixture
+def one_worker(monkeypatch):
+    """For all environments; by default there is one for each core, which takes longer to start."""
+    monkeypatch.setenv("ETD_WORKERS", "1")
+
+
 def copied(tree):
     return jax.tree.map(np.array, jax.device_get(tree))
 
@@ -116,7 +122,7 @@ def silent(obs, action):
     return {"action": nothing.astype(np.int32) + action, "log_prob": nothing, "value": nothing}
 
 
-def test_the_policy_looks_while_environments_step(monkeypatch):
+def test_the_policy_looks_while_environments_step(one_worker, monkeypatch):
     """At every look but the first and the last the other group is stepping."""
     env, stepping, seen = Task(HOST).host(), [], []
     collector = HostCollector(env, [0], "train", first(env, 2))
@@ -135,7 +141,7 @@ def test_the_policy_looks_while_environments_step(monkeypatch):
     assert seen == [[], [0], [1], [0], [1], [0], [1], []]
 
 
-def test_an_episode_that_breaks_its_limit_ends_with_a_sentence():
+def test_an_episode_that_breaks_its_limit_ends_with_a_sentence(one_worker):
     """The corridor takes up to seven steps; its spec here says that none takes more than three."""
 
     class Short(HostEnv):
@@ -260,9 +266,8 @@ def test_a_worker_that_dies_is_replaced(fault, faults, words):
 
 
 @pytest.fixture
-def pair(fault, monkeypatch):
+def pair(fault, one_worker):
     """Two corridors in one worker, at their start, and what was said of them."""
-    monkeypatch.setenv("ETD_WORKERS", "1")
     said: list[str] = []
     with pool.WorkerPool(Task(HOST).host(), [(0, 0), (0, 1)], [0, 0], tell=said.append) as both:
         assert both.begin(np.zeros(2, np.int32), {}) == 0
@@ -320,10 +325,9 @@ def test_an_episode_that_was_lost_does_not_count_as_one_that_ended(pair, fault):
     assert len(said) == 2
 
 
-def test_what_a_group_did_before_a_death_stands_when_the_other_is_told_to_step(fault, monkeypatch):
+def test_what_a_group_did_before_a_death_stands_when_the_other_is_told_to_step(fault, one_worker):
     """The worker dies in the reset after the first group's end, which is noticed only after the second group was told
     to step. The first group has stepped, and does not do so again."""
-    monkeypatch.setenv("ETD_WORKERS", "1")
     said: list[str] = []
     with pool.WorkerPool(Task(HOST).host(), [(0, 0), (0, 1)], [0, 1], tell=said.append) as both:
         both.begin(np.zeros(2, np.int32), {})
@@ -379,7 +383,7 @@ def test_a_workers_words_are_shown_as_they_are(capsys):
     assert "gave way [/dev/floor]" in capsys.readouterr().out
 
 
-def test_a_worker_that_does_not_answer_is_told_of_and_waited_for(fault, monkeypatch):
+def test_a_worker_that_does_not_answer_is_told_of_and_waited_for(fault, one_worker, monkeypatch):
     monkeypatch.setattr(pool, "PATIENCE", 0.3)
     said = []
     with backend.open(replace(TINY, seeds=1), said.append) as agents:
@@ -445,9 +449,8 @@ def test_a_hung_worker_takes_what_it_started_with_it(pair, fault):
     assert not _alive(child)
 
 
-def test_a_slow_worker_is_not_a_hung_one(fault, monkeypatch):
+def test_a_slow_worker_is_not_a_hung_one(fault, one_worker):
     """Five resets of half a second each are one answer; the limit is for a single call."""
-    monkeypatch.setenv("ETD_WORKERS", "1")
     said: list[str] = []
     with pool.WorkerPool(Task(HOST).host(), [(0, n) for n in range(5)], [0] * 5, tell=said.append) as five:
         five.limit, before = 1.6, five.workers[0]
@@ -483,9 +486,8 @@ def test_a_worker_that_hangs_in_an_evaluation_is_replaced(fault, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_a_run_survives_a_hundred_deaths(fault, tmp_path, monkeypatch):
+def test_a_run_survives_a_hundred_deaths(fault, one_worker, tmp_path):
     """Spread over the run, at every third episode of a worker; it ends as usual and leaves nothing behind."""
-    monkeypatch.setenv("ETD_WORKERS", "1")
     fault(*["third kill"] * 100)
     said, handles = [], []
     with backend.open(replace(TINY, seeds=1, num_envs=2), said.append) as agents:
@@ -513,7 +515,7 @@ def _open_files():
     return [str(link.readlink()) for link in links]
 
 
-def test_three_deaths_in_a_row_end_the_run_after_a_checkpoint(fault, tmp_path):
+def test_three_deaths_in_a_row_end_the_run_after_a_checkpoint(fault, one_worker, tmp_path):
     run = session.train(experiment=replace(TINY, steps=40), out=tmp_path / "run", quiet=True)
     fault("always raise")
     with pytest.raises(WorkerError, match="died 3 times in a row") as caught:

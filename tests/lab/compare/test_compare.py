@@ -10,6 +10,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
+from tests.conftest import QUICK_VARIABLES
 from tests.lab.conftest import SMALL
 
 import etd
@@ -156,7 +157,8 @@ def test_a_function_gives_the_runs_the_page_and_the_failures(tmp_path, capsys, m
 @pytest.mark.slow
 def test_two_workers_come_to_what_one_does(tmp_path, monkeypatch):
     """The compiler's options are those of the command line, here and in the workers."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    for name, value in QUICK_VARIABLES.items():
+        monkeypatch.setenv(name, value)
     options = {"seeds": 2, "steps": 320, "fields": FIELDS, "quiet": True}
     one = compare(ENVS[:1], ["count", "none"], out=tmp_path / "one", **options)
     two = compare(ENVS[:1], ["count", "none"], out=tmp_path / "two", workers=2, **options)

@@ -15,6 +15,7 @@ from threading import Thread
 import jax
 import numpy as np
 import pytest
+from tests.conftest import QUICK_VARIABLES
 from tests.lab.conftest import small_experiment
 
 from etd.bonuses import BONUSES, NoBonus
@@ -212,7 +213,8 @@ def settings(monkeypatch):
     """A worker compiles as these tests do."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir)
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    for name, value in QUICK_VARIABLES.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

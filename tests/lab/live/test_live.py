@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.browser import CHROMIUM, Browser
+from tests.conftest import QUICK_VARIABLES
 from tests.lab.test_cli import command, start
 
 from etd.cli import main
@@ -365,7 +366,7 @@ STEP = "+document.querySelector('#seeds td').textContent.replaceAll(',', '')"
 def test_a_browser_follows_a_training_that_is_killed_and_resumed(tmp_path: Path, trained: Path) -> None:
     """The page is opened before there is a run, and never loaded again."""
     path = tmp_path / "<b>run"
-    quick = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    quick = {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir, **QUICK_VARIABLES}
     quick["ETD_SAVE_EVERY"] = "1"
     viewer = command("watch", "--live", str(path), "--port", "0", **quick, PYTHONUNBUFFERED="1")
     trainer: subprocess.Popen | None = None
