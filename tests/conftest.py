@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax._src import compiler
 
 from etd.core.types import Rollout, Transition
+from etd.training import compiled
 
 if jax.config.jax_compilation_cache_dir is None:  # JAX_COMPILATION_CACHE_DIR names another
     jax.config.update("jax_compilation_cache_dir", str(Path(__file__).resolve().parents[1] / ".cache" / "jax"))
@@ -61,20 +61,14 @@ def lively():
 @contextmanager
 def quick_compilation() -> Iterator[None]:
     """As ``quick``, for what etd itself compiles."""
-    before, inner = jax.config.read("jax_disable_most_optimizations"), compiler.get_compile_options
-
-    def options(*args: Any, **more: Any) -> Any:
-        found = inner(*args, **more)
-        found.env_option_overrides = list({**QUICK, **dict(found.env_option_overrides)}.items())
-        return found
-
+    before, usual = jax.config.read("jax_disable_most_optimizations"), compiled.options
     jax.config.update("jax_disable_most_optimizations", True)
-    compiler.get_compile_options = options
+    compiled.options = lambda _: QUICK
     try:
         yield
     finally:
         jax.config.update("jax_disable_most_optimizations", before)
-        compiler.get_compile_options = inner
+        compiled.options = usual
 
 
 @pytest.fixture(scope="module")
