@@ -109,11 +109,11 @@ def assert_near(one: object, other: object) -> None:
 
 
 @pytest.mark.parametrize("name", [*TAUGHT, *RECURRENT])
-def test_a_whole_rollout_is_scored_and_learned_to_the_bit(name, rollouts):
+def test_a_whole_rollout_is_scored_and_learned_to_the_bit(name, rollouts, quick):
     explorer = make(name)
     bonus, key = explorer.bonus, jax.random.key(5)
-    score, improve, mix = jax.jit(bonus.score), jax.jit(bonus.improve), jax.jit(explorer.mix)
-    state = jax.jit(lambda key: bonus.init(key, explorer.spec, ENVS))(named(key, "bonus"))
+    score, improve, mix = map(quick, (bonus.score, bonus.improve, explorer.mix))
+    state = quick(lambda key: bonus.init(key, explorer.spec, ENVS))(named(key, "bonus"))
     moments = Moments.start()
     for number, rollout in enumerate(rollouts):
         now = named(key, "iteration", jnp.int32(number))
