@@ -79,7 +79,7 @@ def test_in_a_pipe_there_are_whole_lines() -> None:
         progress.update(metrics(64 * 1000))
     first, second, third, last = pipe.file.getvalue().splitlines()
     assert first == "compiling MiniGrid-Empty-5x5-v0, 2 seeds, 64,000 steps, 29 s last time ..."
-    assert second == "compiled in 0 s"
+    assert second == "compiled, and one iteration done, in 0 s"
     assert third.split() == ["64", "steps", *" ".join(PARTS[:2] + PARTS[3:]).split()]
     assert last.startswith("     64,000 steps  return 0.55  success 60%  ")
     assert last.endswith("steps/s  bonus scale 0.012  model accuracy 81%  states 12,345")

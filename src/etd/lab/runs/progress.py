@@ -79,7 +79,7 @@ class Progress:
         now, step = time.monotonic(), int(metrics["step"].max())
         if not self.first_step:
             self.first, self.first_step = now, step
-            self.say(f"compiled in {now - self.began:.0f} s")  # the iteration itself takes a fraction of that
+            self.say(f"compiled, and one iteration done, in {now - self.began:.0f} s")
             self.keep_time(now - self.began)
         parts = self._parts(metrics, now, step)
         self.bar.update(self.task, completed=step, description=_fitting(parts, _room(self.console)))
