@@ -49,6 +49,14 @@ def test_twice_the_sample_efficiency(runs):
     assert "more than the 20.0 M steps run" in verdict("minigrid", never, "ETD is about twice").ours
 
 
+@pytest.mark.parametrize(("ours", "words"), [(0.5, "holds"), (0.46, "holds"), (0.44, "fails")])
+def test_to_match_is_to_be_at_most_a_little_behind(runs, ours, words):
+    mazes = [f"Maze3D-S{size}" for size in (3, 4, 5)]
+    rivals = {(maze, rival): [0.5] * 10 for maze in mazes for rival in ("deir", "noveld", "none")}
+    made = runs(rivals | {(maze, "etd"): [ours] * 10 for maze in mazes})
+    assert verdict("maze3d", made, "ETD is ahead").verdict == words
+
+
 @pytest.mark.parametrize(("zeros", "holds"), [(2, "holds"), (5, "holds"), (7, "fails"), (9, "fails")])
 def test_a_rival_that_never_arrives_is_known_to_need_more_than_was_run(runs, zeros, holds):
     made = runs({(FULL, "etd"): [0] * zeros + [0.95] * (10 - zeros), (FULL, "noveld"): [0] * 9 + [0.79]})

@@ -40,7 +40,7 @@ NEAR_OPTIMAL = 0.85
 NOT_LEARNED = 0.1
 AHEAD = 0.005
 """The smallest lead that counts: two methods that learn nothing are not ahead of each other."""
-LEVEL = 0.05
+MATCHES = 0.05
 """The largest gap at which one method matches another."""
 
 
@@ -245,7 +245,7 @@ CLAIMS: dict[str, list[Claim]] = {
     "maze3d": [
         Claim(
             "ETD is ahead of DEIR, NovelD and PPO in first-person mazes, or matches them",
-            _best("etd", ("deir", "noveld", "none"), ("Maze3D-S3", "Maze3D-S4", "Maze3D-S5"), -LEVEL),
+            _best("etd", ("deir", "noveld", "none"), ("Maze3D-S3", "Maze3D-S4", "Maze3D-S5"), -MATCHES),
         )
     ],
 }
