@@ -405,11 +405,32 @@ def test_the_plugins_returns_are_those_of_the_kept_curves() -> None:
     for row in rows:
         files = sorted((page.parent / row["level"] / row["method"]).glob("*.csv"), key=lambda file: int(file.stem))
         curves = [np.loadtxt(file, delimiter=",", skiprows=1)[:, :2].T for file in files]
-        counts = [steps >= 16 * longest[row["level"]] for steps, _ in curves]
+        environments = 64 if row["method"].startswith("recurrent") else 16
+        counts = [steps >= environments * longest[row["level"]] for steps, _ in curves]
         there = [steps[counted & (value >= 0.8)] for (steps, value), counted in zip(curves, counts, strict=True)]
         first = [f"{steps[0] / 1e3:.0f}" if len(steps) else "-" for steps in there]
         assert row["steps to a return of 0.8, k per seed"] == (", ".join(first) if set(first) != {"-"} else "-")
         assert row["return at the end, per seed"] == ", ".join(f"{value[-1]:.2f}" for _, value in curves)
+
+
+def test_the_plugins_cost_is_what_was_measured() -> None:
+    found = json.loads((RESULTS / "plugin/cost.json").read_text())
+    measured = {row["epochs"]: row for row in found["rows"]}
+    rows = find(RESULTS / "plugin/README.md", "passes of the model", "steps/s", "scoring", "model's training")
+    assert [row["passes of the model"] for row in rows] == ["no bonus", "8 (default)", "4", "2", "1"]
+    for row in rows:
+        one = measured[0 if row["passes of the model"] == "no bonus" else int(row["passes of the model"].split()[0])]
+        parts = [one[part] for part in ("scoring_s", "model_s") if part in one]
+        shares = [f"{seconds / one['rollout_s']:.0%}".replace("%", " %") for seconds in parts]
+        assert row["steps/s"] == f"{one['steps_per_s']:,.0f}"
+        assert [row["scoring"], row["model's training"]] == (shares or ["", ""])
+    page = _text("results/plugin/README.md")
+    assert f"takes {measured[8]['model_s']:.2f} s, our trainer's {found['trainer_model_s']:.2f} s" in page
+    speeds = [f"{measured[epochs]['steps_per_s']:,.0f}" for epochs in (0, 8, 4)]
+    share = f"{measured[8]['model_s'] / measured[8]['rollout_s']:.0%}".replace("%", " %")
+    cost = f"{speeds[0]} steps/s without the bonus, {speeds[1]} with it, {share} of that time the model's training, and"
+    for where in ("README.md", "docs/trainers.md"):
+        assert f"{cost} {speeds[2]} with `epochs=4`" in _text(where), where
 
 
 # Links -----------------------------------------------------------------------------------------------------------

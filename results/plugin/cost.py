@@ -71,7 +71,7 @@ def measure(epochs: int) -> dict[str, float]:
         n_steps=STEPS,
         batch_size=512,
         n_epochs=4,
-        ent_coef=5e-4,
+        ent_coef=0.01,
         policy_kwargs={"features_extractor_class": GridExtractor, "normalize_images": False},
         seed=0,
         device="cpu",

@@ -15,9 +15,9 @@ from etd.lab.report.curves import Curves, centre
 HERE = Path(__file__).parent
 LIMITS = {"DoorKey-8x8": 640, "DoorKey-16x16": 2560}
 """Steps of the longest episode by level."""
-ENVIRONMENTS = 16
 COLOURS = {
     "ppo-etd": plot.COLOURS["etd"],
+    "ppo-etd-4": "#fd8d3c",
     "ppo": plot.COLOURS["none"],
     "recurrent-ppo-etd": "#8c6bb1",
     "recurrent-ppo": "#999999",
@@ -30,12 +30,13 @@ COLOURS = {
 
 def read(folder: Path) -> Curves:
     """The returns of a method's seeds. Before every environment must have finished an episode they say little: the few
-    episodes that end sooner are the successful ones."""
+    episodes that end sooner are the successful ones. A training that ended early keeps its last return."""
     files = sorted(folder.glob("*.csv"), key=lambda file: int(file.stem))
     tables = [np.loadtxt(file, delimiter=",", skiprows=1) for file in files]
-    steps = tables[0][:, 0]
-    values = np.stack([table[:, 1] for table in tables])
-    values[:, steps < ENVIRONMENTS * LIMITS[folder.parent.name]] = np.nan
+    steps = max((table[:, 0] for table in tables), key=len)
+    values = np.stack([np.pad(table[:, 1], (0, len(steps) - len(table)), mode="edge") for table in tables])
+    environments = 64 if folder.name.startswith("recurrent") else 16
+    values[:, steps < environments * LIMITS[folder.parent.name]] = np.nan
     return Curves([int(file.stem) for file in files], steps, values)
 
 

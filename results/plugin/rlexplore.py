@@ -68,7 +68,7 @@ def main() -> None:
         n_steps=512,
         batch_size=512,
         n_epochs=4,
-        ent_coef=5e-4,
+        ent_coef=0.01,
         policy_kwargs={"features_extractor_class": GridExtractor, "normalize_images": False},
         seed=given.seed,
         device="cpu",
