@@ -1,3 +1,6 @@
+import re
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,9 +8,10 @@ import optax
 import pytest
 from flax import nnx
 
-from etd.nets.blocks import Block, ConvBlock, Norm, conv
+from etd.nets.blocks import Block, ConvBlock, Norm, conv, product
 from etd.nets.cells import GRU, LSTM
 from etd.nets.model import create, descend
+from etd.training.compiled import CODE
 
 STILL = optax.sgd(0.0)
 
@@ -38,6 +42,24 @@ def test_conv_is_the_convolution_with_its_gradients(quick, rng, size):
     results, reference = quick(lambda: (with_gradients(ours), with_gradients(primitive)))()
     for a, b in zip(results, reference, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [3, 7])  # narrower and wider than the input
+def test_product_is_the_matrix_product_with_its_gradients(quick, rng, outputs):
+    x, kernel, pull = (rng.normal(size=size).astype(np.float32) for size in ((2, 6, 5), (5, outputs), (2, 6, outputs)))
+    out, back = quick(lambda: (product(x, kernel), jax.vjp(product, x, kernel)[1](pull)))()
+    np.testing.assert_allclose(out, x @ kernel, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(back[0], pull @ kernel.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(back[1], np.einsum("abi,abo->io", x, pull), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="only there it matters")
+def test_the_compiler_keeps_the_faster_of_two_products_for_a_gradient():
+    x, kernel, pull = jnp.ones((64, 40)), jnp.ones((40, 8)), jnp.ones((64, 8))
+    grad = jax.jit(lambda x, kernel, pull: jax.vjp(product, x, kernel)[1](pull)[1], compiler_options=CODE)
+    text = grad.lower(x, kernel, pull).compile().as_text()
+    assert re.search(r"f32\[8,40\]\S* dot\(", text)
+    assert not re.search(r"f32\[40,8\]\S* dot\(", text)
 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 1, 1), (4, 2, 0), (3, 1, 0), (3, 2, 0)])
@@ -113,6 +135,39 @@ def test_layer_norm_is_the_same_in_training_and_evaluation(quick, fill, rng, sha
 def test_no_norm_is_the_identity(rng):
     batch = rng.normal(size=(6, 5)).astype(np.float32)
     np.testing.assert_array_equal(Norm("none", (5,))(batch), batch)
+
+
+@pytest.mark.parametrize("kind", ["batch", "layer", "none"])
+def test_an_offset_is_part_of_what_a_norm_sees(quick, fill, rng, kind):
+    learner = fill(of(lambda: Norm(kind, (5,))))
+    x = rng.normal(size=(6, 5)).astype(np.float32)
+    offset = rng.normal(size=5).astype(np.float32)
+
+    @quick
+    def run(learner, offset):
+        def loss(net, added, key):
+            out = net(x + offset) if added else net(x, offset)
+            return out.sum(), {"out": out}
+
+        def after(added):
+            trained, metrics = descend(learner, STILL, loss, added, jax.random.key(0))
+            return metrics["out"], trained.stats, loss(learner.net(), added, None)[1]["out"]
+
+        return after(False), after(True)
+
+    ours, added = run(learner, offset)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, added)
+
+
+def test_a_bias_before_batch_norm_has_no_gradient(quick, fill, rng):
+    """It cancels. Adam would turn the rounding errors of a gradient into whole steps."""
+    block = fill(of(lambda: Block(4, 5, "batch")))
+    x = rng.normal(size=(6, 4)).astype(np.float32)
+    sgd = optax.sgd(1.0)
+    step = quick(lambda block: descend(block, sgd, lambda net, x, key: (net(x)[:, 0].sum(), {}), x, jax.random.key(0)))
+    after = step(replace(block, opt=sgd.init(block.params)))[0].params
+    np.testing.assert_array_equal(after["linear"]["bias"], block.params["linear"]["bias"])
+    assert np.abs(after["linear"]["kernel"] - block.params["linear"]["kernel"]).max() > 1e-3
 
 
 def test_gradient_of_batch_norm_flows_through_the_statistics(quick, fill, rng):

@@ -38,7 +38,42 @@ class Linear(nnx.Module):
         self.bias = _drawn((outputs,), bound)
 
     def __call__(self, x: Array) -> Array:
-        return x @ self.kernel[...] + self.bias[...]
+        return self.multiply(x) + self.bias[...]
+
+    def multiply(self, x: Array) -> Array:
+        """x W"""
+        return product(x, self.kernel[...])
+
+
+@jax.custom_vjp
+def product(x: Array, kernel: Array) -> Array:
+    """x [..., i] times kernel [i, o], with a gradient that is fast on a CPU."""
+    return x @ kernel
+
+
+def _product_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return x @ kernel, (x, kernel)
+
+
+def _product_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
+    x, kernel = saved
+    return grad @ kernel.T, _kernel_gradient(x, grad)
+
+
+product.defvjp(_product_forward, _product_backward)
+
+
+def _kernel_gradient(x: Array, grad: Array) -> Array:
+    """sum over rows of x_i grad_o, [i, o].
+
+    On a CPU a product of two tall matrices is up to five times faster if the narrower one's columns become the rows of
+    the result (0.6 instead of 2.8 ms for 1,024 rows, i = 1,024 and o = 64, on one core). XLA would undo that by folding
+    the transposition into the product, if nothing stood between them.
+    """
+    rows, outs = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+    if rows.shape[1] <= outs.shape[1]:
+        return rows.T @ outs
+    return settle(outs.T @ rows).T
 
 
 def settle(x: Any) -> Any:
@@ -51,10 +86,12 @@ def settle(x: Any) -> Any:
 
 
 class Norm(nnx.Module):
-    """BatchNorm per channel, LayerNorm over all of ``shape`` with one weight per entry, or nothing.
+    """BatchNorm per channel, LayerNorm over all of ``shape`` with one weight per entry, or nothing, of x + offset.
 
     Training uses the minibatch's statistics and updates the running ones (momentum 0.1 in PyTorch's sense, running
-    variance unbiased); evaluation uses the running ones and leaves them unchanged.
+    variance unbiased); evaluation uses the running ones and leaves them unchanged. A layer passes its bias as the
+    offset: a batch's mean contains it, so BatchNorm need not add it to every entry, and its gradient is zero rather
+    than rounding errors.
     """
 
     def __init__(self, kind: NormKind, shape: tuple[int, ...]):
@@ -69,25 +106,26 @@ class Norm(nnx.Module):
             self.mean = nnx.BatchStat(jnp.zeros(affine))
             self.var = nnx.BatchStat(jnp.ones(affine))
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, offset: Array | float = 0.0) -> Array:
         if self.kind == "none":
-            return x
+            return x + offset
         if self.kind == "layer":
+            x = x + offset
             axes = tuple(range(-self.axes, 0))
             mean, var = _moments(x, axes)
             scale = jax.lax.rsqrt(var + 1e-5)
             return (x - mean) * scale * self.weight[...] + self.bias[...]
         x = settle(x)
-        mean, var = self._batch_moments(x) if self.training else (self.mean[...], self.var[...])
+        mean, var = self._batch_moments(x, offset) if self.training else (self.mean[...] - offset, self.var[...])
         scale = jax.lax.rsqrt(var + 1e-5) * self.weight[...]
         scale, shift = settle((scale, self.bias[...] - mean * scale))
         return x * scale + shift
 
-    def _batch_moments(self, x: Array) -> tuple[Array, Array]:
+    def _batch_moments(self, x: Array, offset: Array | float) -> tuple[Array, Array]:
         mean, var = (m.reshape(-1) for m in _moments(x, tuple(range(x.ndim - 1))))
         count = x.size // x.shape[-1]
         unbiased = var * (count / max(count - 1, 1))
-        self.mean[...] = 0.9 * self.mean[...] + 0.1 * jax.lax.stop_gradient(mean)
+        self.mean[...] = 0.9 * self.mean[...] + 0.1 * jax.lax.stop_gradient(mean + offset)
         self.var[...] = 0.9 * self.var[...] + 0.1 * jax.lax.stop_gradient(unbiased)
         return mean, var
 
@@ -105,7 +143,7 @@ class Block(nnx.Module):
         self.norm = Norm(norm, (outputs,))
 
     def __call__(self, x: Array) -> Array:
-        return jax.nn.relu(self.norm(self.linear(x)))
+        return jax.nn.relu(self.norm(self.linear.multiply(x), self.linear.bias[...]))
 
 
 class ConvBlock(nnx.Module):
@@ -139,7 +177,7 @@ class ConvBlock(nnx.Module):
             steps = (stride, stride)
             layout = ("NHWC", "HWIO", "NHWC")
             y = jax.lax.conv_general_dilated(x, self.kernel[...], steps, "VALID", dimension_numbers=layout)
-        return jax.nn.relu(self.norm(y + self.bias[...]))
+        return jax.nn.relu(self.norm(y, self.bias[...]))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -171,8 +209,7 @@ def _conv_forward(x: Array, kernel: Array, size: int) -> tuple[Array, tuple[Arra
 def _conv_backward(size: int, saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
     patches, kernel = saved
     grad = optimization_barrier(grad)
-    rows, outs = patches.reshape(-1, patches.shape[-1]), grad.reshape(-1, grad.shape[-1])
-    grad_kernel = jnp.einsum("nk,no->ok", rows, outs).T
+    grad_kernel = _kernel_gradient(patches, grad)
     corners = jnp.split(optimization_barrier(grad @ kernel.T), size * size, -1)
     lead, last = [(0, 0)] * (grad.ndim - 3), size - 1
     offsets = [(i, j) for i in range(size) for j in range(size)]
