@@ -11,6 +11,7 @@ In the authors' code, ICM's stored state stays zero and NGU's lags one step behi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -50,8 +51,15 @@ def flat(rows: Rows) -> Rows:
 
 
 def embed(net: Callable[[Array], Array], rows: Array) -> Array:
-    """``net`` applied to rows [T, N, ...]: [T, N, ...]."""
-    return net(rows.reshape(-1, *rows.shape[2:])).reshape(*rows.shape[:2], -1)
+    """``net`` applied to rows [T, N, ...]: [T, N, ...].
+
+    At once on an accelerator. A CPU takes a few steps at a time, so that what lies between two layers stays in its
+    cache: 51 instead of 130 ms for 8,192 grids on two cores.
+    """
+    steps, num_envs = rows.shape[:2]
+    block = math.gcd(steps, max(1, 512 // num_envs)) if jax.default_backend() == "cpu" else steps
+    found = jax.lax.map(net, rows.reshape(steps // block, block * num_envs, *rows.shape[2:]))
+    return found.reshape(steps, num_envs, -1)
 
 
 class Path(NamedTuple):
