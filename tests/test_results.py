@@ -306,6 +306,26 @@ def test_the_site_quotes_the_distance_lab() -> None:
     assert f"is {etd:.2f} (mean over five seeds), {rivals}" in _text("docs/index.md")
 
 
+def test_the_loss_of_folded_distances_is_what_was_measured() -> None:
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for row in json.loads((RESULTS / "distance/fold.json").read_text())["rows"]:
+        found.setdefault(row["distance"], {})[row["seed"]] = row
+    page, rows = RESULTS / "distance/README.md", {}
+    for row in find(page, "distance", "Spearman", "loss"):
+        rows[row["distance"].removesuffix(" (up to 25 from cell to cell)")] = row
+    assert rows.keys() == found.keys()
+    for name, seeds in found.items():
+        low, high = (f"{extreme(row['spearman'] for row in seeds.values()):.3f}" for extreme in (min, max))
+        assert rows[name]["Spearman"] == (low if low == high else f"{low} to {high}"), name
+        loss = np.mean([row["loss"] - found["exact"][seed]["loss"] for seed, row in seeds.items()])
+        assert rows[name]["loss"] == (f"{loss:+.4f}" if name != "exact" else "0"), name
+    losses = {name: [row["loss"] for row in seeds.values()] for name, seeds in found.items()}
+    etd, true = (f"{min(losses[name]):.3f} {{}} {max(losses[name]):.3f}" for name in ("ETD", "exact"))
+    words = f"losses lie between {etd.format('and')}, lower than the exact distance's {true.format('to')}"
+    assert words in _text("results/distance/README.md")
+    assert max(row["error"] for seeds in found.values() for row in seeds.values()) < 0.002
+
+
 def test_the_readme_and_the_site_quote_the_speeds() -> None:
     authors, page = 820, _text("docs/speed.md")
     assert f"makes {authors} steps/s on such a GPU" in _text("results/speed/README.md")
