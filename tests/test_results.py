@@ -373,6 +373,26 @@ def test_a_long_training_is_flat() -> None:
         assert row["growth over the last third"] == f"{long_run.growth(table, name):+.3f}"
 
 
+def test_the_speeds_of_training_on_a_cpu_are_the_kept_ones() -> None:
+    kept = json.loads((RESULTS / "speed/cpu-training-before-after.json").read_text())["results"]
+    columns = ("of them model epochs", "PPO epochs", "scoring", "share of a matrix product's rate")
+    for row in find(RESULTS / "speed/README.md", "code", "steps/s, in turn", "seconds per iteration", *columns):
+        runs = [one for one in kept if one["code"] == row["code"]]
+        phases = [one["phases_s"] for one in runs]
+        expected = [
+            [f"{one['steps_per_s']:,.0f}" for one in runs],
+            [f"{one['iteration_s']:.1f}" for one in runs],
+            [f"{one['model epochs']:.1f}" for one in phases],
+            [f"{one['PPO epochs']:.1f}" for one in phases],
+            [f"{one['scoring']:.2f}" for one in phases],
+            [f"{one['fraction_of_matmul']:.0%}".replace("%", " %") for one in runs],
+        ]
+        assert list(row.values())[1:] == [", ".join(values) for values in expected]
+    seconds = {code: sorted(one["iteration_s"] for one in kept if one["code"] == code) for code in ("before", "after")}
+    ratios = [before / after for before, after in zip(seconds["before"], seconds["after"], strict=True)]
+    assert f"{ratios[0]:.2f} {ratios[2]:.2f}" == "1.25 1.24"  # the fast minutes and the slow
+
+
 def test_the_speeds_beside_navix_are_the_kept_ones() -> None:
     found: dict[tuple[str, str, str], list[float]] = {}
     for one in json.loads((RESULTS / "speed/cpu-navix.json").read_text())["speeds"]:
