@@ -13,7 +13,8 @@ import pytest
 from gymnasium import spaces
 
 import etd
-from etd.adapters.explorer import Explorer
+from etd.adapters.explorer import Explorer, _stand_ins
+from etd.adapters.spaces import Interface
 from etd.bonuses import BONUSES, ETD, NoBonus
 from etd.core.hashing import fingerprint
 from etd.core.keys import named
@@ -25,6 +26,7 @@ from etd.training.reward import Mix
 STEPS, ENVS, LONGEST = 16, 4, 100
 SPACES = (spaces.Box(0, 255, (7, 7, 3), np.uint8), spaces.Discrete(7))
 SMALL = {"features": 8, "latent": 8, "minibatch": 32, "epochs": 1}
+ENDLESS = (np.zeros((STEPS, ENVS), bool), np.zeros((STEPS, ENVS), bool))
 FEW = {"count", "etd"}
 TAUGHT = [
     pytest.param(name, marks=() if name in FEW else pytest.mark.slow)
@@ -162,6 +164,82 @@ def test_steps_that_did_not_happen_change_nothing(rollouts):
     assert np.isfinite(masked.update()["model_loss"])
 
 
+def ended(rollouts: list[Rollout]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Steps of which one, where an episode has ended before, did not happen, and the mask that says so."""
+    columns = next(columns for columns in map(steps, rollouts) if (columns[3] | columns[4])[:-1].any())
+    time, env = np.argwhere((columns[3] | columns[4])[:-1])[0]
+    mask = np.ones((STEPS, ENVS), bool)
+    mask[time + 1, env] = False
+    changed = [column.copy() for column in columns]
+    changed[0][time + 1, env] = changed[2][time, env]
+    changed[2][time + 1, env] = columns[0][time + 2, env] if time + 2 < STEPS else columns[2][time + 1, env]
+    changed[3][time + 1, env] = changed[4][time + 1, env] = False
+    return changed, mask
+
+
+def test_nothing_is_learned_from_steps_that_did_not_happen(rollouts):
+    columns, mask = ended(rollouts)
+    other = [column.copy() for column in columns]
+    (time,), (env,) = np.nonzero(~mask)
+    other[0][time, env], other[1][time, env], other[2][time, env] = 9, 6, 8
+    one, two = make(), make()
+    for explorer, given in ((one, columns), (two, other)):
+        explorer.reward(*given, mask=mask)
+        explorer.update()
+    jax.tree.map(np.testing.assert_array_equal, one._state.bonus, two._state.bonus)
+    np.testing.assert_array_equal(one.last_bonus, two.last_bonus)
+
+
+def test_a_real_step_stands_in_for_one_that_did_not_happen():
+    real = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0]], bool)
+    time, env = _stand_ins(real)
+    assert time.tolist() == [[1, 0, 0], [1, 0, 0], [1, 2, 0]]
+    assert env.tolist() == [[0, 1, 1], [0, 1, 1], [0, 1, 1]]  # nothing happened in the last environment
+    assert real[time, env].all()
+
+
+def test_masks_in_the_midst_of_an_episode_and_of_everything_are_refused(rollouts):
+    explorer, untouched, columns = make(), make(), steps(rollouts[0])
+    time, env = np.argwhere(~(columns[3] | columns[4])[:-1])[0]
+    mask = np.ones((STEPS, ENVS), bool)
+    mask[time + 1, env] = False
+    with pytest.raises(etd.UserError, match=rf"environment {env} did nothing at step {time + 1}, though its episode"):
+        explorer.reward(*columns, mask=mask)
+    for one in (explorer, untouched):
+        one.reward(*columns)
+    jax.tree.map(np.testing.assert_array_equal, explorer._state, untouched._state)
+    idle = make()
+    assert not idle.reward(*columns, mask=np.zeros((STEPS, ENVS), bool)).any()
+    with pytest.raises(etd.UserError, match="none of the steps happened"):
+        idle.update()
+
+
+def test_arrays_may_be_used_again_for_the_next_step(rollouts):
+    """As in loops that keep one buffer for all rollouts."""
+    columns, buffer = steps(rollouts[0]), [column[0].copy() for column in steps(rollouts[0])]
+    fresh, reused = make(), make()
+    for time in range(4):
+        for kept, column in zip(buffer, columns, strict=True):
+            kept[...] = column[time]
+        np.testing.assert_array_equal(reused.reward(*buffer), fresh.reward(*(column[time] for column in columns)))
+
+
+def test_a_restart_ends_the_episodes_that_wait_for_an_update(rollouts):
+    """What is learned is the same as if they had run out of time."""
+    half, rest = steps(rollouts[0], slice(0, 8)), steps(rollouts[2], slice(0, 8))
+    cut = [column.copy() for column in half]
+    cut[4][-1] = ~cut[3][-1]
+    restarted, timed_out = make(), make()
+    restarted.reward(*half)
+    restarted.reset()
+    timed_out.reward(*cut)
+    for one in (restarted, timed_out):
+        one.reward(*rest)
+        one.update()
+    np.testing.assert_array_equal(restarted.last_bonus, timed_out.last_bonus)
+    jax.tree.map(np.testing.assert_array_equal, restarted._state.bonus.learner, timed_out._state.bonus.learner)
+
+
 def test_an_episode_longer_than_the_memory_begins_anew_and_is_told_once():
     explorer = make(max_steps=3)
     obs = np.random.default_rng(0).integers(0, 9, (9, ENVS, 7, 7, 3)).astype(np.uint8)
@@ -183,6 +261,9 @@ def test_a_saved_explorer_continues_to_the_bit(rollouts, tmp_path):
         one.update()
     np.testing.assert_array_equal(again.last_bonus, explorer.last_bonus)
     jax.tree.map(np.testing.assert_array_equal, again._state, explorer._state)
+    for one in (Explorer.load(tmp_path / "saved"), again):  # neither takes other episodes for its own
+        with pytest.raises(etd.UserError, match="does not continue where it was: obs at step 0"):
+            one.reward(*steps(rollouts[0]))
     again.reset()
     assert not np.asarray(again._state.bonus.memory.filled).any()
 
@@ -207,6 +288,41 @@ def test_images_with_channels_first_are_turned(rollouts):
     plain.reward(obs, action, after, *ends)
     first.reward(np.moveaxis(obs, -1, 2), action, np.moveaxis(after, -1, 2), *ends)
     np.testing.assert_array_equal(first.last_bonus, plain.last_bonus)
+
+
+@pytest.mark.parametrize(
+    ("shape", "read"),
+    [
+        ((7, 7, 9), (7, 7, 9)),  # three frames of MiniGrid: more channels than columns
+        ((9, 7, 7), (7, 7, 9)),
+        ((60, 80, 3), (60, 80, 3)),
+        ((3, 60, 80), (60, 80, 3)),
+        ((7, 9, 7), (7, 9, 7)),
+        ((3, 3, 3), (3, 3, 3)),
+        ((1, 1, 3), (3,)),  # too small for convolutions
+        ((4, 84, 84, 3), (4 * 84 * 84 * 3,)),
+    ],
+)
+def test_which_axis_holds_the_channels(shape, read):
+    assert Interface.of(spaces.Box(0, 255, shape, np.uint8), SPACES[1]).spec(9).obs_shape == read
+
+
+def test_pictures_that_are_read_as_vectors_are_mentioned():
+    with pytest.warns(UserWarning, match="read as a vector of numbers as they are, up to 255; an image has three axes"):
+        Explorer("count", spaces.Box(0, 255, (8, 8), np.uint8), SPACES[1], 2, max_steps=9)
+
+
+def test_bounds_beyond_what_float32_can_scale_are_none():
+    space = spaces.Box(-3.4e38, 3.4e38, (2,))
+    interface = Interface.of(spaces.Box(-1, 1, (3,)), space)
+    np.testing.assert_array_equal(interface.moves(np.ones((1, 4, 2)), 4), 1)
+
+
+def test_short_floats_are_read(rollouts):
+    box = spaces.Box(-1, 1, (3,))
+    read = Interface.of(box, SPACES[1]).observations(jnp.full((2, 3), 0.5, jnp.bfloat16), "obs", 2)
+    assert read.dtype == np.float32
+    assert (read == 0.5).all()
 
 
 def test_of_a_dict_the_image_is_used(rollouts):
@@ -271,6 +387,13 @@ REFUSED = [
     (("agac", *SPACES, 2), {}, "needs the policy's logits"),
     (("etd + agac", *SPACES, 2), {}, "needs the policy's logits"),
     (("etd", *SPACES, 2), {"mix": Mix(intrinsic=-1)}, "intrinsic = -1.0 is out of range"),
+    (("etd", *SPACES, 2), {"mix": 3}, "mix is 3; it should be an etd.Mix"),
+    (("etd", *SPACES, 2), {"mix": Mix}, "it should be an etd.Mix"),
+    (("rnd", *SPACES, 2), {"source": "policy"}, "source='policy' needs the policy's features"),
+    (("etd", spaces.Box(0, 1, (0, 7, 3)), SPACES[1], 2), {}, "not supported; images and vectors"),
+    (("icm", SPACES[0], spaces.Box(-1, 1, (0,)), 2), {}, "Actions of the space"),
+    (("etd", *SPACES, 2), {"max_steps": 10**9}, "max_steps = 1000000000"),
+    (("etd", *SPACES, 2), {"max_steps": 2**31 - 1}, "max_steps = 2147483647"),
 ]
 
 
@@ -296,6 +419,10 @@ def changed(columns: tuple, index: int, value: object) -> tuple:
         (lambda c: changed(c, 4, np.zeros(3)), r"truncated has the shape \[3\]"),
         (lambda c: (*c, np.full((STEPS, ENVS), np.nan)), "extrinsic has values that are not finite"),
         (lambda c: (*c, np.full((STEPS, ENVS), "a")), "extrinsic has the type"),
+        (lambda c: changed(c, 0, [[1, 2], [3]]), "obs cannot be read as an array"),
+        (lambda c: changed(c, 1, jax.random.key(0)), "action cannot be read as an array"),
+        (lambda c: changed(c, 1, c[1] + 0j), "Discrete actions are whole numbers"),
+        (lambda c: (*c, np.full((STEPS, ENVS), 1j)), "extrinsic has the type complex128; it should be real numbers"),
         (lambda c: changed(c, 0, np.concatenate([c[0][1:], c[0][:1]])), "does not continue where it was"),
     ],
 )
@@ -337,6 +464,36 @@ def test_bonuses_without_a_model_have_no_embedding():
 
 
 @pytest.mark.parametrize(
+    "given", [np.float32(3), None, np.zeros((0, 7, 7, 3), np.uint8), np.zeros((7, 7, 3), np.uint8)]
+)
+def test_what_is_no_batch_of_observations_has_no_embedding(given):
+    both = spaces.Dict({"image": SPACES[0]})
+    with pytest.warns(UserWarning, match="sees the part"):
+        parts = Explorer("etd", both, SPACES[1], ENVS, max_steps=LONGEST, **SMALL)
+    for explorer, wrapped in ((make(), given), (parts, {"image": given})):
+        with pytest.raises(etd.UserError, match=r"obs has the shape .* it should be \[B, 7, 7, 3\]"):
+            explorer.embed(wrapped)
+    for wrapped in (given, {"mission": given}):
+        with pytest.raises(etd.UserError, match="obs should be a dict with the part 'image'"):
+            parts.embed(wrapped)
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("rnd", "Make it with source='own'"), ("agac", "policy's logits")])
+def test_a_rollout_without_what_a_bonus_reads_is_refused(name, sentence, rollouts):
+    bonus = BONUSES[name](**small(name))
+    rollout = Rollout.of(*(jnp.asarray(one) for one in (*steps(rollouts[0])[:3], rollouts[0].step.reward)), *ENDLESS)
+    spec = make("count").spec
+    with pytest.raises(etd.UserError, match=sentence):
+        jax.eval_shape(lambda key: bonus.score(bonus.init(key, spec, ENVS), rollout, key), jax.random.key(0))
+
+
+@pytest.mark.parametrize("call", [lambda: Explorer.load(None), lambda: Explorer.load(3), lambda: make().save(None)])
+def test_what_is_no_path_is_refused(call):
+    with pytest.raises(etd.UserError, match="is not a path"):
+        call()
+
+
+@pytest.mark.parametrize(
     ("damage", "sentence"),
     [
         (lambda f: (f / "explorer.json").unlink(), "holds no explorer"),
@@ -345,7 +502,23 @@ def test_bonuses_without_a_model_have_no_embedding():
         (lambda f: edit(f, num_envs=2**60), "num_envs is"),
         (lambda f: edit(f, bonus={"class": "os:system"}), "os:system"),
         (lambda f: edit(f, bonus={"class": "etd", "epochs": -4}), "epochs = -4 is out of range"),
+        (lambda f: edit(f, format=True), "another version"),
         (lambda f: edit(f, interface={"obs_shape": [7]}), "holds no explorer"),
+        *[
+            (lambda f, name=name, value=value: describe(f, name, value), "that cannot exist")
+            for name, value in [
+                ("obs_shape", 3),
+                ("obs_shape", [10**400]),
+                ("obs_shape", [-1, -3]),
+                ("obs_shape", []),
+                ("obs_high", 10**400),
+                ("obs_high", 0),
+                ("obs_dtype", 7),
+                ("low", None),
+                ("action_shape", [-1, -1]),
+            ]
+        ],
+        (lambda f: edit(f, max_steps=2 * 10**7), "cannot be used"),
         (lambda f: edit(f, num_envs=5), "cannot be used"),
         (lambda f: (f / "state.npz").unlink(), "cannot be used"),
         (lambda f: (f / "state.npz").write_bytes(b"PK"), "cannot be used"),
@@ -366,6 +539,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explorer")
     make().save(folder)
     return folder
+
+
+def describe(folder: Path, name: str, value: object) -> None:
+    interface = json.loads((folder / "explorer.json").read_text())["interface"]
+    edit(folder, interface={**interface, name: value})
 
 
 def edit(folder: Path, **fields: object) -> None:

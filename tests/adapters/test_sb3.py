@@ -21,7 +21,12 @@ sb3 = pytest.importorskip("stable_baselines3")
 contrib = pytest.importorskip("sb3_contrib")
 
 import torch  # noqa: E402
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList, CheckpointCallback  # noqa: E402
+from stable_baselines3.common.callbacks import (  # noqa: E402
+    BaseCallback,
+    CallbackList,
+    CheckpointCallback,
+    EveryNTimesteps,
+)
 from stable_baselines3.common.vec_env import (  # noqa: E402
     DummyVecEnv,
     SubprocVecEnv,
@@ -145,6 +150,7 @@ def twin(explorer: etd.Explorer) -> etd.Explorer:
     """The same, untouched."""
     again = etd.Explorer.__new__(etd.Explorer)
     again._begin(explorer.bonus, explorer.mix, explorer.interface, explorer.num_envs, explorer.max_steps, explorer.seed)
+    again._state = again._first()
     return again
 
 
@@ -367,6 +373,10 @@ def test_what_cannot_be_is_refused():
         ExplorationCallback("etd")
     with pytest.raises(etd.UserError, match="save_path does not say where"):
         ExplorationCallback(explorer, save_freq=100)
+    with pytest.raises(etd.UserError, match="save_freq is -1"):
+        ExplorationCallback(explorer, save_freq=-1, save_path="x")
+    with pytest.raises(etd.UserError, match="Inside EveryNTimesteps the callback would see only some"):
+        model.learn(STEPS * ENVS, callback=EveryNTimesteps(4, ExplorationCallback(explorer)))
 
 
 def test_the_example_trains(tmp_path: Path, examples: Path) -> None:

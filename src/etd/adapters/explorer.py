@@ -29,7 +29,7 @@ from etd.core.errors import UserError
 from etd.core.keys import named
 from etd.core.moments import Moments
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
-from etd.training import checkpoint
+from etd.training import checkpoint, memory
 from etd.training.checkpoint import DamagedError, MismatchError
 from etd.training.compiled import Program
 from etd.training.config import assign, bonus_name, from_dict, to_dict, unavailable
@@ -38,7 +38,7 @@ from etd.training.inside import Insight
 from etd.training.reward import Mix
 from etd.training.validate import check_minibatch, checked, parts
 
-FORMAT = 1
+FORMAT = 2
 LARGEST = 1_000_000
 """Bytes of a record, and steps without an update after which the user is reminded."""
 
@@ -56,6 +56,10 @@ class _State(NamedTuple):
     """[] int32"""
     lengths: Array
     """[N] int32: steps of the running episodes"""
+    led: Array
+    """[N, ...] where the last step led"""
+    goes_on: Array
+    """[N] bool: whether the episode goes on from there"""
 
 
 class _Piece(NamedTuple):
@@ -127,11 +131,22 @@ class Explorer:
         interface = Interface.of(observation_space, action_space)
         if interface.part:
             warnings.warn(f"The bonus sees the part {interface.part!r} of the observations, no other.", stacklevel=2)
-        self._begin(_own(_made(bonus, fields)), mix or Mix(), interface, num_envs, max_steps, seed)
+        if interface.obs_dtype == "uint8" and len(interface.obs_shape) > 1 and not interface.is_image:
+            warnings.warn(
+                f"Observations {list(interface.obs_shape)} are read as a vector of numbers as they are, up to "
+                f"{interface.obs_high:g}; an image has three axes.",
+                stacklevel=2,
+            )
+        if fields.get("source") == "policy":
+            raise UserError("source='policy' needs the policy's features, which an Explorer never sees; leave it out.")
+        self._begin(_own(_made(bonus, fields)), Mix() if mix is None else mix, interface, num_envs, max_steps, seed)
+        self._state: _State = self._first()
 
     def _begin(self, bonus: Bonus, mix: Mix, interface: Interface, num_envs: int, max_steps: int, seed: int) -> None:
         self.num_envs, self.max_steps = (_whole(*one, 1) for one in (("num_envs", num_envs), ("max_steps", max_steps)))
         self.seed = _whole("seed", seed, 0)
+        if not isinstance(mix, Mix):
+            raise UserError(f"mix is {mix!r}; it should be an etd.Mix, such as etd.Mix(intrinsic=0.01).")
         self.bonus, self.mix, self.interface = bonus, mix, interface = checked(bonus), checked(mix), interface
         self.spec = interface.spec(self.max_steps)
         if why := bonus.refusal(self.spec):
@@ -145,14 +160,33 @@ class Explorer:
         compiled = partial(Program, alike)  # in float32, as our trainer's
         self._score, self._mix, self._improve = compiled(bonus.score), compiled(mix), compiled(bonus.improve)
         self._init, self._insight = compiled(lambda key: bonus.init(key, self.spec, self.num_envs)), Insight(alike)
-        first = self._init(named(self._key, "bonus"))
-        lengths = jnp.zeros(self.num_envs, jnp.int32)
-        self._state = _State(first, self.mix.init(), jnp.zeros((), jnp.int32), lengths)
         self._pieces: list[_Piece] = []
-        self._tally, self._moments = _Tally(), self._state.moments
-        self._before: tuple[np.ndarray, np.ndarray] | None = None
-        """where the last step led [N, ...], and which episodes go on [N]"""
+        self._tally, self._moments = _Tally(), self.mix.init()
         self._said: set[str] = set()
+        need = memory.size(self._shapes())
+        memory.refuse_arrays(
+            f"An explorer with max_steps = {max_steps}", 1, need, "Pass a smaller one, or fewer environments."
+        )
+
+    def _first(self) -> _State:
+        """The state before any step."""
+        return self._beside(self._init(named(self._key, "bonus")))
+
+    def _beside(self, bonus: BonusState) -> _State:
+        n, spec = self.num_envs, self.spec
+        led, nothing = jnp.zeros((n, *spec.obs_shape), spec.obs_dtype), jnp.zeros(n, jnp.int32)
+        return _State(bonus, self.mix.init(), jnp.zeros((), jnp.int32), nothing, led, jnp.zeros(n, bool))
+
+    def _shapes(self) -> _State:
+        """Shapes and types of a state, without computing anything."""
+        try:
+            return jax.eval_shape(self._beside, self._init.shapes(named(self._key, "bonus")))
+        except (TypeError, ValueError, OverflowError, MemoryError):
+            if max(self.max_steps, self.num_envs) < memory.HUGE:
+                raise
+            raise UserError(
+                f"{self.num_envs} environments with max_steps = {self.max_steps} are too many for any memory."
+            ) from None
 
     # Rewarding ---------------------------------------------------------------------------------------------------
 
@@ -171,8 +205,9 @@ class Explorer:
 
         Arrays are of one step [N, ...] or of a rollout [T, N, ...], which is much faster; so is the result.
         ``next_obs`` is what the action led to: where an episode ends its last observation, not the next one's first.
-        ``mask`` is False for steps that did not happen, such as the reset steps of Gymnasium's vector environments;
-        they get no bonus. The bonus is standardised by moments that include all steps since the last ``update``.
+        ``mask`` is False for steps between two episodes that did not happen, such as the reset steps of Gymnasium's
+        vector environments; they get no bonus, and the model learns from a real step in their place. The bonus is
+        standardised by moments that include all steps since the last ``update``.
         """
         read, n = self.interface, self.num_envs
         seen, after = read.observations(obs, "obs", n), read.observations(next_obs, "next_obs", n)
@@ -185,8 +220,10 @@ class Explorer:
             raise UserError(f"The arrays have {' and '.join(map(str, sorted(sizes)))} steps; all should have as many.")
         self._refuse_gap(seen, after, done, real)
         over, lengths = self._ends(done, real)
-        # A step that did not happen is an episode of its own, which stays where it is.
-        seen = np.where(real.reshape(*real.shape, *[1] * (seen.ndim - 2)), seen, after)
+        led, goes_on = after[-1], ~done[-1] & real[-1]
+        if not real.all():  # another step stands in for one that did not happen, as an episode of its own
+            chosen = _stand_ins(real)
+            seen, moves, after = seen[chosen], moves[chosen], after[chosen]
         end = end & real
         rollout = _rollout(seen, moves, after, paid, end, (over | ~real) & ~end)
         state, scored = self._score(self._state.bonus, rollout, self._score_key())
@@ -204,10 +241,11 @@ class Explorer:
             scaled = moments.standardise(scored.bonus) if self.mix.standardise else scored.bonus
             reward = self.mix.extrinsic * paid + self.mix.intrinsic * jnp.where(real, scaled, 0)
         # All has succeeded; only now does anything change.
-        self._state = self._state._replace(bonus=state, lengths=jnp.asarray(lengths))
+        # Copies of what is the caller's, who may use the arrays again for the next step.
+        kept = (jnp.array(one) for one in (lengths, led, goes_on))
+        self._state = _State(state, self._state.moments, self._state.updates, *kept)
         self._pieces.append(_Piece(rollout, scored.trace, scored.bonus, real))
         self._tally, self._moments = tally, moments
-        self._before = after[-1], ~done[-1] & real[-1]
         self.last_bonus = np.where(real, raw, 0)
         self.metrics |= _numbers({**_summary(raw[real]), **scored.metrics})
         if (steps := sum(piece.real.size for piece in self._pieces)) > LARGEST:
@@ -217,36 +255,35 @@ class Explorer:
 
     def reset(self) -> None:
         """Forget the running episodes, because all environments have been restarted."""
-        fresh = self._init(named(self._key, "bonus")).memory
-        bonus = self._state.bonus._replace(memory=fresh)
-        self._state = self._state._replace(bonus=bonus, lengths=jnp.zeros_like(self._state.lengths))
-        self._before = None
+        fresh, state = self._first(), self._state
+        bonus = state.bonus._replace(memory=fresh.bonus.memory)
+        self._state = state._replace(bonus=bonus, lengths=fresh.lengths, led=fresh.led, goes_on=fresh.goes_on)
+        if self._pieces:  # the episodes in what has not been learned from end there
+            last = self._pieces[-1]
+            step = last.rollout.step
+            cut = step.truncated.at[-1].set(~step.terminated[-1])
+            self._pieces[-1] = last._replace(rollout=last.rollout._replace(step=step._replace(truncated=cut)))
 
     def follows(self, obs: Any) -> bool:
         """Whether observations [N, ...] can be what the last ``reward`` led to. If not, ``reset`` before the next."""
-        if self._before is None:
-            return False
-        seen, (led, goes_on) = self.interface.observations(obs, "obs", self.num_envs)[0], self._before
-        return bool((led == seen)[goes_on].all())
+        seen = self.interface.observations(obs, "obs", self.num_envs)[0]
+        return bool((np.asarray(self._state.led) == seen)[np.asarray(self._state.goes_on)].all())
 
     def _refuse_gap(self, seen: np.ndarray, after: np.ndarray, done: np.ndarray, real: np.ndarray) -> None:
         """Refuse steps that do not follow from one another."""
-        led, goes_on, skipped = after[:-1], (~done & real)[:-1], 1
-        if self._before is not None:
-            led, goes_on = (
-                np.concatenate([self._before[0][None], led]),
-                np.concatenate([self._before[1][None], goes_on]),
-            )
-            skipped = 0
-        same = (led == seen[skipped:]).all(tuple(range(2, seen.ndim)))
-        wrong = goes_on & real[skipped:] & ~same
-        if wrong.any():
-            step, env = np.argwhere(wrong)[0]
+        led = np.concatenate([np.asarray(self._state.led)[None], after[:-1]])
+        goes_on = np.concatenate([np.asarray(self._state.goes_on)[None], (~done & real)[:-1]])
+        for step, env in np.argwhere(goes_on & ~real):
             raise UserError(
-                f"Environment {env} does not continue where it was: obs at step {step + skipped} is not the next_obs "
-                "before it, though the episode did not end. Pass every step, in order, and for next_obs what the "
-                "action led to, not the first observation after a reset. If you have restarted the environments, call "
-                "reset()."
+                f"mask says that environment {env} did nothing at step {step}, though its episode did not end before. "
+                "Only steps between two episodes can be left out."
+            )
+        same = (led == seen).all(tuple(range(2, seen.ndim)))
+        for step, env in np.argwhere(goes_on & ~same):
+            raise UserError(
+                f"Environment {env} does not continue where it was: obs at step {step} is not the next_obs before it, "
+                "though the episode did not end. Pass every step, in order, and for next_obs what the action led to, "
+                "not the first observation after a reset. If you have restarted the environments, call reset()."
             )
 
     def _ends(self, done: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -286,6 +323,8 @@ class Explorer:
         steps every time: a new number is compiled anew."""
         if not self._pieces:
             raise UserError("There is nothing to learn from: call reward() before update().")
+        if not any(piece.real.any() for piece in self._pieces):
+            raise UserError("There is nothing to learn from: the mask says that none of the steps happened.")
         pieces, state = self._pieces, self._state
         self.check_steps(sum(len(piece.real) for piece in pieces))
         rollout, trace = _joined([piece.rollout for piece in pieces]), _stacked([piece.trace for piece in pieces])
@@ -307,9 +346,7 @@ class Explorer:
 
     def embed(self, obs: Any) -> np.ndarray:
         """The model's embedding of observations [B, ...]: [B, D]. ETD's is the one in which it measures distances."""
-        given = obs[self.interface.part] if self.interface.part else obs
-        batch = self.interface.observations(obs, "obs", len(np.asarray(given)))[0]
-        return self._insight.embed(self._state.bonus.learner, batch)
+        return self._insight.embed(self._state.bonus.learner, self.interface.batch(obs, "obs"))
 
     def distance(self, x: Any, y: Any) -> np.ndarray:
         """How far ETD thinks it is from each observation of x [A, ...] to each of y [B, ...]: [A, B]."""
@@ -330,7 +367,7 @@ class Explorer:
             "max_steps": self.max_steps,
             "seed": self.seed,
         }
-        folder = Path(folder)
+        folder = files.path_of(folder)
         checkpoint.write(folder / "state.npz", self._state)
         files.write(folder / "explorer.json", json.dumps(record, indent=2) + "\n")
 
@@ -338,14 +375,14 @@ class Explorer:
     def load(cls, folder: str | Path) -> Self:
         """The explorer that ``save`` wrote, in the midst of its episodes: call ``reset`` if the environments have been
         restarted since."""
-        folder = Path(folder)
+        folder = files.path_of(folder)
         file = folder / "explorer.json"
         try:
             record = json.loads(files.read(file, LARGEST).decode())
             bonus, mix = from_dict(record["bonus"], Bonus), from_dict(record["mix"], Mix)
             numbers = [record[name] for name in ("num_envs", "max_steps", "seed")]
             interface = Interface(**{name: _tupled(value) for name, value in record["interface"].items()})
-            known = record["format"] == FORMAT
+            known = type(record["format"]) is int and record["format"] == FORMAT
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"{folder} holds no explorer: {file.name} cannot be used ({files.reason(error)})."
@@ -357,7 +394,7 @@ class Explorer:
         explorer = cls.__new__(cls)
         explorer._begin(bonus, mix, interface.checked(), *numbers)
         try:
-            explorer._state = checkpoint.read(folder / "state.npz", explorer._state)
+            explorer._state = checkpoint.read(folder / "state.npz", explorer._shapes())
         except (OSError, DamagedError, MismatchError) as error:
             raise UserError(f"{folder / 'state.npz'} cannot be used: {files.reason(error)}.") from error
         explorer._moments = explorer._state.moments
@@ -395,6 +432,20 @@ def _own(bonus: Bonus) -> Bonus:
     if isinstance(bonus, ETD) and bonus.ending == "next":
         raise UserError("ending='next' needs the first observation of the next episode, which an Explorer never sees.")
     return bonus
+
+
+def _stand_ins(real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For every step [T, N] the time and environment of a real one: its own or, for one that did not happen, the
+    environment's last, else its next, else any. All are their own if none is real."""
+    steps, num_envs = real.shape
+    times, envs = (np.broadcast_to(one, real.shape) for one in (np.arange(steps)[:, None], np.arange(num_envs)))
+    if not real.any():
+        return times, envs
+    last = np.maximum.accumulate(np.where(real, times, -1))
+    after = np.minimum.accumulate(np.where(real, times, steps)[::-1])[::-1]
+    found = np.where(last >= 0, last, after)
+    (time, env), none = np.argwhere(real)[0], found == steps
+    return np.where(none, time, found), np.where(none, env, envs)
 
 
 def _joined(pieces: list[Rollout]) -> Rollout:

@@ -21,10 +21,11 @@ import numpy as np
 from etd.adapters.explorer import Explorer
 from etd.adapters.spaces import Interface
 from etd.core.errors import UserError
+from etd.core.limits import is_whole
 
 try:
     from stable_baselines3.common.buffers import RolloutBuffer
-    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.callbacks import BaseCallback, EventCallback
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 except ImportError as error:
     raise UserError(
@@ -61,12 +62,21 @@ class ExplorationCallback(BaseCallback):
         super().__init__(verbose)
         if not isinstance(explorer, Explorer):
             raise UserError(f"The callback was given a {type(explorer).__name__}; it needs an etd.Explorer.")
+        if not is_whole(save_freq, 0):
+            raise UserError(f"save_freq is {save_freq!r}; it should be a number of calls, or 0 to save nothing.")
         if save_freq and not save_path:
             raise UserError("save_freq says when to save the explorer, but save_path does not say where.")
         self.explorer, self.part = explorer, part
         self.save_freq, self.save_path, self.name_prefix = save_freq, save_path, name_prefix
         self._steps: list[tuple[np.ndarray, ...]] = []
         """of this rollout, each of [N, ...]"""
+
+    def _init_callback(self) -> None:
+        if isinstance(self.parent, EventCallback):
+            raise UserError(
+                f"Inside {type(self.parent).__name__} the callback would see only some of the steps. Pass it to "
+                "learn() itself, in a list with the other one."
+            )
 
     def _on_training_start(self) -> None:
         model, explorer = self.model, self.explorer

@@ -19,6 +19,7 @@ from flax import nnx
 from etd.bonuses import memory, visits
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import embed, flat
+from etd.core.errors import UserError
 from etd.core.limits import limited
 from etd.core.types import Array, Box, Discrete, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, NormKind
@@ -73,21 +74,28 @@ class AGAC(LearnedBonus):
         return BonusState(create(build, self.optimiser(), key), visits.empty(num_envs, spec.max_steps))
 
     def score(self, state: BonusState, rollout: Rollout, key: Key) -> tuple[BonusState, Scored]:
-        assert rollout.logits is not None
-        surprise = _divergence(rollout.logits, embed(state.learner.net(), rollout.obs[:-1]))
+        surprise = _divergence(_logits(rollout), embed(state.learner.net(), rollout.obs[:-1]))
         seen, count = visits.count(state.memory, rollout)
         bonus = surprise + self.count * jax.lax.rsqrt(count.astype(jnp.float32))
         metrics = {"memory_filled": memory.occupancy(seen), "divergence": surprise.mean()}
         return state._replace(memory=seen), Scored(bonus, (), metrics)
 
     def examples(self, state: BonusState, rollout: Rollout, trace: PyTree, key: Key) -> Acted:
-        assert rollout.logits is not None
-        return flat(Acted(rollout.obs[:-1], rollout.logits))
+        return flat(Acted(rollout.obs[:-1], _logits(rollout)))
 
     def loss(self, net: Adversary, extra: PyTree, batch: Acted, key: Key) -> tuple[Array, Metrics]:
         guess = net(batch.obs)
         agreed = (guess.argmax(-1) == batch.logits.argmax(-1)).mean()
         return _divergence(batch.logits, guess).mean(), {"accuracy": agreed}
+
+
+def _logits(rollout: Rollout) -> Array:
+    """[T, N, actions]"""
+    if rollout.logits is None:
+        raise UserError(
+            "AGAC reads the policy's logits [T, N, actions], which this rollout lacks: _replace(logits=...)."
+        )
+    return rollout.logits
 
 
 def _divergence(logits: Array, other: Array) -> Array:

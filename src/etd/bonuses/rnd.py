@@ -18,6 +18,7 @@ from flax import nnx
 
 from etd.bonuses.base import BonusState, LearnedBonus, Scored
 from etd.bonuses.representations import embed, flat
+from etd.core.errors import UserError
 from etd.core.types import Array, EnvSpec, Key, Metrics, PyTree, Rollout
 from etd.nets.blocks import Block, Linear, Norm, NormKind
 from etd.nets.model import create
@@ -38,7 +39,8 @@ class Seen(NamedTuple):
 def seen(rollout: Rollout, source: Source) -> Seen:
     if source == "own":
         return Seen(rollout.obs[:-1], rollout.next_obs, jnp.ones_like(rollout.done))
-    assert rollout.features is not None
+    if rollout.features is None:
+        raise UserError("The bonus reads the policy's features, which this rollout lacks. Make it with source='own'.")
     return Seen(rollout.features[:-1], rollout.features[1:], ~rollout.done)
 
 

@@ -63,7 +63,7 @@ def is_finite(value: float) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number, Python's or NumPy's; a bool is none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and is_finite(float(value))
+    return isinstance(value, Real) and not isinstance(value, bool) and is_finite(value)  # type: ignore[arg-type]
 
 
 def is_whole(value: Any, least: int, most: int = SEEDS - 1) -> bool:

@@ -13,7 +13,7 @@ from etd.core.errors import UserError
 from etd.envs import Task
 from etd.lab.bench import seeds, speed, sweep
 from etd.lab.bench.sweep import Speed
-from etd.lab.runs import memory
+from etd.training import memory
 
 
 def test_a_slow_band_is_where_more_at_once_are_slower() -> None:

@@ -23,8 +23,7 @@ from etd.envs import families
 from etd.envs.host.env import HostEnv
 from etd.envs.host.pool import WorkerPool, workers_here
 from etd.lab.bench import timing
-from etd.lab.runs import memory
-from etd.training import backend, presets
+from etd.training import backend, memory, presets
 from etd.training.backend import HostBackend
 from etd.training.config import bonus_name, override
 from etd.training.experiment import Experiment

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
 from etd.lab.report import plot
-from etd.lab.runs import memory
+from etd.training import memory
 
 SLOWER = 0.1
 """A band is slow if all together lose more than this share of their speed to the next smaller size."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from etd.core.errors import UserError
 from etd.core.types import PyTree
-from etd.lab.runs import memory
-from etd.training import backend
+from etd.training import backend, memory
 from etd.training.backend import Backend
 from etd.training.experiment import Experiment
 from etd.training.learn import TrainState

@@ -27,8 +27,7 @@ from etd.envs.autoreset import Envs
 from etd.envs.base import DeviceEnv, random_actions
 from etd.lab.bench import against, arithmetic, timing
 from etd.lab.bench.against import Kept
-from etd.lab.runs import memory
-from etd.training import backend, compiled, learn, presets
+from etd.training import backend, compiled, learn, memory, presets
 from etd.training.backend import Backend
 from etd.training.collect import collect
 from etd.training.config import bonus_name, hints_of, to_dict

@@ -14,8 +14,7 @@ from etd.bonuses import BonusState, LearnedBonus, Scored, visits
 from etd.core.keys import named
 from etd.core.types import Array, Key, Metrics, PyTree, Rollout
 from etd.lab.check.finding import Finding
-from etd.lab.runs import memory
-from etd.training import backend, compiled
+from etd.training import backend, compiled, memory
 from etd.training.config import bonus_name
 from etd.training.experiment import Experiment
 from etd.training.validate import check

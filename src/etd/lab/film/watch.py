@@ -13,10 +13,10 @@ from etd.core.errors import UserError
 from etd.lab.film import distance_map
 from etd.lab.film.frames import Film, frame, write_gif, write_mp4
 from etd.lab.report.curves import by_seed
-from etd.lab.runs import memory, session
+from etd.lab.runs import session
 from etd.lab.runs.sinks import extra
 from etd.lab.runs.store import Run, refuse_run_file
-from etd.training import backend
+from etd.training import backend, memory
 from etd.training.config import bonus_name
 from etd.training.learn import TrainState
 

@@ -38,12 +38,12 @@ from etd.core.limits import SEEDS, is_whole
 from etd.core.types import Array, EnvSpec, Key, PyTree, Rollout
 from etd.envs.maze import MAZES, Maze, MazeState, Position, transitions
 from etd.lab.mazes import exact
-from etd.lab.runs import memory
 from etd.nets.blocks import NormKind
 from etd.nets.cells import NoCell
 from etd.nets.fit import adam
 from etd.nets.model import Learner, descend
 from etd.nets.trunks import ConvTrunk, Trunk
+from etd.training import memory
 
 MAP_LAYERS = ((8, 2, 1), (16, 2, 1), (16, 2, 1))
 """(outputs, kernel, stride) of each convolution, for a whole maze from above, several times the size of a grid view:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from etd.core.arrays import array
 from etd.core.errors import UserError
 from etd.core.types import Discrete
 from etd.lab.runs import export
@@ -48,11 +49,11 @@ class Agent:
     >>> run = etd.train("MiniGrid-Empty-5x5-v0", "count", steps=64, num_envs=4, rollout_steps=16,
     ...                 fields={"ppo.minibatch": 32, "ppo.epochs": 1}, out="runs/example", quiet=True)
     >>> agent = etd.load("runs/example").agent(seed=0)
-    >>> obs, done = np.zeros((8, 7, 7, 3), np.uint8), np.arange(8) == 3
+    >>> obs, first = np.zeros((8, 7, 7, 3), np.uint8), np.arange(8) == 3
     >>> action, memory = agent.act(obs)
     >>> action.shape
     (8,)
-    >>> memory[done] = 0  # where an episode ended, the next one begins
+    >>> memory[first] = 0  # where the next observation is an episode's first
     >>> action, memory = agent.act(obs, memory, greedy=True)
     """
 
@@ -132,7 +133,7 @@ class Agent:
         shape = (self._width,) if single else (count, self._width)
         if memory is None:
             return np.zeros((count, self._width), np.float32)
-        given = np.asarray(memory)
+        given = array(memory, "memory")
         if given.shape != shape or not np.can_cast(given.dtype, np.float32, "same_kind"):
             raise UserError(
                 f"memory is {given.dtype}{list(given.shape)}; with these observations it should be "
@@ -146,7 +147,7 @@ class Agent:
             if IMAGE not in obs:
                 raise UserError(f"obs is a dict without the part {IMAGE!r}. Pass what the agent saw in training.")
             obs = obs[IMAGE]
-        given, shape, dtype = np.asarray(obs), self.spec.obs_shape, np.dtype(self.spec.obs_dtype)
+        given, shape, dtype = array(obs, "obs"), self.spec.obs_shape, np.dtype(self.spec.obs_dtype)
         single = given.shape == shape
         if not single and (given.shape[1:] != shape or not len(given)):
             raise UserError(

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from etd.core.terminal import Terminal
 from etd.core.words import counted
-from etd.lab.runs import memory, session
+from etd.lab.runs import session
 from etd.lab.runs.store import Run
-from etd.training import backend
+from etd.training import backend, memory
 from etd.training.ledger import score
 
 SCORES = ("success", "return", "length")

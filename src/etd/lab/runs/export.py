@@ -30,12 +30,11 @@ from etd.core.errors import UserError
 from etd.core.moments import Moments
 from etd.core.version import __version__
 from etd.envs.host.env import Normaliser, Running
-from etd.lab.runs import memory
 from etd.lab.runs.command import command
 from etd.lab.runs.record import EXPORT, broken
 from etd.lab.runs.store import Run
 from etd.nets.model import Learner
-from etd.training import checkpoint, ledger
+from etd.training import checkpoint, ledger, memory
 from etd.training.collect import first_hidden
 from etd.training.config import bonus_name, sources, to_dict, unwritable
 from etd.training.experiment import Experiment
@@ -131,7 +130,10 @@ def _array(file: Path, name: str, found: dict[str, Any], wanted: Any) -> np.ndar
     has, needs = (found["dtype"], list(found["shape"])), (_TYPES[wanted.dtype.name], list(wanted.shape))
     if has != needs:
         raise broken(file, f"{name} is {has[0]}{has[1]} in the file and {needs[0]}{needs[1]} in the code")
-    return np.frombuffer(found["data"], wanted.dtype).reshape(wanted.shape)
+    values = np.frombuffer(found["data"], wanted.dtype).reshape(wanted.shape)
+    if not np.isfinite(values).all():
+        raise broken(file, f"{name} has values that are not finite")
+    return values
 
 
 _TYPES = {"bool": "BOOL", "float32": "F32"}

@@ -24,14 +24,14 @@ from etd.core.limits import is_number
 from etd.core.types import Metrics
 from etd.core.words import counted, printable
 from etd.envs.families import title
-from etd.lab.runs import export, memory, programs
+from etd.lab.runs import export, programs
 from etd.lab.runs.agent import Agent
 from etd.lab.runs.lock import claim
 from etd.lab.runs.progress import Progress
 from etd.lab.runs.record import EXPORT
 from etd.lab.runs.sinks import Sink, check_sinks, open_sinks
 from etd.lab.runs.store import Run
-from etd.training import backend, compiled, presets
+from etd.training import backend, compiled, memory, presets
 from etd.training.backend import Backend
 from etd.training.config import assign, bonus_name, unwritable
 from etd.training.experiment import Experiment

@@ -27,6 +27,7 @@ import numpy as np
 
 from etd.core import files
 from etd.core.errors import UserError
+from etd.core.limits import is_whole
 from etd.core.types import PyTree
 from etd.core.version import __version__
 from etd.lab.runs import notebook, table
@@ -218,8 +219,8 @@ class Run:
 
     def index(self, seed: int) -> int:
         """The place of a seed among them, or a UserError."""
-        if type(seed) is int and seed in self.seeds:
-            return seed - self.seeds[0]
+        if is_whole(seed, 0) and seed in self.seeds:
+            return int(seed) - self.seeds[0]
         known = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {self.seeds[0]} to {self.seeds[-1]}"
         raise UserError(f"{self.path} has no seed {seed!r}; it has {known}.")
 

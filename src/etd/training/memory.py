@@ -107,7 +107,7 @@ def _training(experiment: Experiment) -> float:
         return math.inf
     spec, seeds = experiment.env.spec, 1 if jax.default_backend() == "cpu" else experiment.seeds
     row = spec.obs_size * np.dtype(spec.obs_dtype).itemsize + 4 * int(state.hidden.shape[-1])
-    return _size(state) + seeds * experiment.steps_per_iteration * row
+    return size(state) + seeds * experiment.steps_per_iteration * row
 
 
 def _episode(experiment: Experiment, film: bool) -> int:
@@ -117,11 +117,11 @@ def _episode(experiment: Experiment, film: bool) -> int:
     if experiment.env.host() is not None:  # few at a time; what is kept is at least an action and a reward
         return 8
     env = experiment.env.make()
-    start = _size(jax.eval_shape(lambda: autoreset.begin(env, jax.random.key(0), 1)))
+    start = size(jax.eval_shape(lambda: autoreset.begin(env, jax.random.key(0), 1)))
     return spec.max_steps * image if film else 2 * start
 
 
-def _size(shapes: PyTree) -> int:
+def size(shapes: PyTree) -> int:
     """Bytes of all arrays, in whole numbers: NumPy's would overflow."""
     return sum(math.prod(map(int, leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
