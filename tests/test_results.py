@@ -326,6 +326,23 @@ def test_the_loss_of_folded_distances_is_what_was_measured() -> None:
     assert max(row["error"] for seeds in found.values() for row in seeds.values()) < 0.002
 
 
+def test_the_distances_of_longer_walks_are_those_kept() -> None:
+    columns = ("walks", "steps of each", "training steps", "from the red square", "mean", "over all pairs, mean")
+    rows = [[row[name].strip("*") for name in columns] for row in find(RESULTS / "distance/README.md", *columns)]
+    expected = []
+    for row in json.loads((RESULTS / "distance/longer.json").read_text()):
+        here, everywhere = row["path spearman"], row["path spearman, all"]
+        words = [
+            f"{row['walks']}",
+            f"{row['length']}",
+            f"{row['steps']:,}",
+            ", ".join(f"{score:.3f}" for score in here),
+        ]
+        expected.append([*words, f"{np.mean(here):.3f}", f"{np.mean(everywhere):.3f}"])
+        assert row["walks"] * row["length"] == 15_000
+    assert sorted(rows) == sorted(expected)
+
+
 def test_the_readme_and_the_site_quote_the_speeds() -> None:
     authors, page = 820, _text("docs/speed.md")
     assert f"makes {authors} steps/s on such a GPU" in _text("results/speed/README.md")
