@@ -1,4 +1,4 @@
-"""``python results/distance/longer.py``: ETD in the spiral with longer walks and longer training. Writes longer.json."""
+"""``python results/distance/longer.py``: ETD in the spiral with longer walks and more training. Writes longer.json."""
 
 from __future__ import annotations
 
