@@ -18,6 +18,7 @@ LIMITS = {"DoorKey-8x8": 640, "DoorKey-16x16": 2560}
 COLOURS = {
     "ppo-etd": plot.COLOURS["etd"],
     "ppo-etd-4": "#fd8d3c",
+    "ppo-etd-1": "#fdbe85",
     "ppo": plot.COLOURS["none"],
     "recurrent-ppo-etd": "#8c6bb1",
     "recurrent-ppo": "#999999",

@@ -27,6 +27,7 @@ SB3, ONE_FILE, RLEXPLORE = EXAMPLES / "sb3_etd.py", EXAMPLES / "ppo_etd.py", HER
 METHODS: dict[str, tuple[Path, list[str]]] = {
     "ppo-etd": (SB3, ["--bonus", "etd"]),
     "ppo-etd-4": (SB3, ["--bonus", "etd", "--epochs", "4"]),
+    "ppo-etd-1": (SB3, ["--bonus", "etd", "--epochs", "1"]),
     "ppo": (SB3, ["--bonus", "none"]),
     "recurrent-ppo-etd": (SB3, ["--recurrent", "--bonus", "etd"]),
     "recurrent-ppo": (SB3, ["--recurrent", "--bonus", "none"]),
@@ -35,7 +36,7 @@ METHODS: dict[str, tuple[Path, list[str]]] = {
     "rlexplore-1": (RLEXPLORE, ["--beta", "1"]),
     "rlexplore-0.01": (RLEXPLORE, ["--beta", "0.01"]),
 }
-"""Script and options by name; ``-4`` is with 4 instead of 8 passes of the model."""
+"""Script and options by name; ``-4`` and ``-1`` are with 4 passes of the model and with 1 instead of 8."""
 LARGE = ("ppo-etd-4", "ppo")
 """what is trained on DoorKey-16x16"""
 UNTIL = "0.9"

@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 import etd
-from etd.adapters.explorer import Explorer, _stand_ins
+from etd.adapters.explorer import Explorer, _happened
 from etd.adapters.spaces import Interface
 from etd.bonuses import BONUSES, ETD, NoBonus
 from etd.core.hashing import fingerprint
@@ -192,10 +192,13 @@ def test_nothing_is_learned_from_steps_that_did_not_happen(rollouts):
 
 def test_a_real_step_stands_in_for_one_that_did_not_happen():
     real = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0]], bool)
-    time, env = _stand_ins(real)
-    assert time.tolist() == [[1, 0, 0], [1, 0, 0], [1, 2, 0]]
-    assert env.tolist() == [[0, 1, 1], [0, 1, 1], [0, 1, 1]]  # nothing happened in the last environment
-    assert real[time, env].all()
+    names = jnp.arange(9).reshape(3, 3)  # of the steps, by time and environment
+    rollout = Rollout.of(names, names, names + 100, names.astype(float), real, ~real)
+    rollout, trace = _happened(rollout, {"hidden": names[..., None]}, real)
+    expected = [[3, 1, 1], [3, 1, 1], [3, 7, 1]]  # nothing happened in the last environment
+    for found in (rollout.obs[:-1], rollout.action, rollout.next_obs - 100, trace["hidden"][..., 0]):
+        assert found.tolist() == expected
+    np.testing.assert_array_equal(rollout.done, True)
 
 
 def test_masks_in_the_midst_of_an_episode_and_of_everything_are_refused(rollouts):

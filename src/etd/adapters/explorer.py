@@ -173,6 +173,7 @@ class Explorer:
         return self._beside(self._init(named(self._key, "bonus")))
 
     def _beside(self, bonus: BonusState) -> _State:
+        """That of its bonus, and what is kept beside it."""
         n, spec = self.num_envs, self.spec
         led, nothing = jnp.zeros((n, *spec.obs_shape), spec.obs_dtype), jnp.zeros(n, jnp.int32)
         return _State(bonus, self.mix.init(), jnp.zeros((), jnp.int32), nothing, led, jnp.zeros(n, bool))
@@ -220,10 +221,8 @@ class Explorer:
             raise UserError(f"The arrays have {' and '.join(map(str, sorted(sizes)))} steps; all should have as many.")
         self._refuse_gap(seen, after, done, real)
         over, lengths = self._ends(done, real)
-        led, goes_on = after[-1], ~done[-1] & real[-1]
-        if not real.all():  # another step stands in for one that did not happen, as an episode of its own
-            chosen = _stand_ins(real)
-            seen, moves, after = seen[chosen], moves[chosen], after[chosen]
+        # A step that did not happen is an episode of its own, which stays where it is.
+        seen = np.where(real.reshape(*real.shape, *[1] * (seen.ndim - 2)), seen, after)
         end = end & real
         rollout = _rollout(seen, moves, after, paid, end, (over | ~real) & ~end)
         state, scored = self._score(self._state.bonus, rollout, self._score_key())
@@ -242,7 +241,7 @@ class Explorer:
             reward = self.mix.extrinsic * paid + self.mix.intrinsic * jnp.where(real, scaled, 0)
         # All has succeeded; only now does anything change.
         # Copies of what is the caller's, who may use the arrays again for the next step.
-        kept = (jnp.array(one) for one in (lengths, led, goes_on))
+        kept = (jnp.array(one) for one in (lengths, after[-1], ~done[-1] & real[-1]))
         self._state = _State(state, self._state.moments, self._state.updates, *kept)
         self._pieces.append(_Piece(rollout, scored.trace, scored.bonus, real))
         self._tally, self._moments = tally, moments
@@ -328,6 +327,9 @@ class Explorer:
         pieces, state = self._pieces, self._state
         self.check_steps(sum(len(piece.real) for piece in pieces))
         rollout, trace = _joined([piece.rollout for piece in pieces]), _stacked([piece.trace for piece in pieces])
+        real = np.concatenate([piece.real for piece in pieces])
+        if not real.all():
+            rollout, trace = _happened(rollout, trace, real)
         improved, metrics = self._improve(state.bonus, rollout, trace, named(self._iteration_key(), "model"))
         self._state = state._replace(bonus=improved, moments=self._moments, updates=state.updates + 1)
         self._pieces, self._tally = [], _Tally()
@@ -434,18 +436,21 @@ def _own(bonus: Bonus) -> Bonus:
     return bonus
 
 
-def _stand_ins(real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every step [T, N] the time and environment of a real one: its own or, for one that did not happen, the
-    environment's last, else its next, else any. All are their own if none is real."""
+def _happened(rollout: Rollout, trace: PyTree, real: np.ndarray) -> tuple[Rollout, PyTree]:
+    """The rollout with a step that happened in place of each that did not: the environment's last, else its next, else
+    any. It stays an episode of its own."""
     steps, num_envs = real.shape
     times, envs = (np.broadcast_to(one, real.shape) for one in (np.arange(steps)[:, None], np.arange(num_envs)))
-    if not real.any():
-        return times, envs
     last = np.maximum.accumulate(np.where(real, times, -1))
     after = np.minimum.accumulate(np.where(real, times, steps)[::-1])[::-1]
     found = np.where(last >= 0, last, after)
     (time, env), none = np.argwhere(real)[0], found == steps
-    return np.where(none, time, found), np.where(none, env, envs)
+    chosen = np.where(none, time, found), np.where(none, env, envs)
+    obs, action, next_obs, trace = jax.tree.map(
+        lambda leaf: leaf[chosen], (rollout.obs[:-1], rollout.action, rollout.next_obs, trace)
+    )
+    step = rollout.step._replace(next_obs=next_obs)
+    return rollout._replace(obs=jnp.concatenate([obs, rollout.obs[-1:]]), action=action, step=step), trace
 
 
 def _joined(pieces: list[Rollout]) -> Rollout:
