@@ -319,10 +319,13 @@ def test_the_loss_of_folded_distances_is_what_was_measured() -> None:
         assert rows[name]["Spearman"] == (low if low == high else f"{low} to {high}"), name
         loss = np.mean([row["loss"] - found["exact"][seed]["loss"] for seed, row in seeds.items()])
         assert rows[name]["loss"] == (f"{loss:+.4f}" if name != "exact" else "0"), name
-    losses = {name: [row["loss"] for row in seeds.values()] for name, seeds in found.items()}
-    etd, true = (f"{min(losses[name]):.3f} {{}} {max(losses[name]):.3f}" for name in ("ETD", "exact"))
-    words = f"losses lie between {etd.format('and')}, lower than the exact distance's {true.format('to')}"
-    assert words in _text("results/distance/README.md")
+    below = {row["spearman"]: found["exact"][seed]["loss"] - row["loss"] for seed, row in found["ETD"].items()}
+    folded, *_, ordered, best = sorted(below)
+    text = _text("results/distance/README.md")
+    assert f"on each seed's own by {max(below.values()):.3f} to {min(below.values()):.3f}, and the seed" in text
+    assert f"a Spearman of {folded:.3f}, is among the others with {below[folded]:.3f}" in text
+    assert f"{below[ordered] - below[folded]:.4f} behind one that is well ordered ({ordered:.3f})" in text
+    assert f"{below[folded] - below[best]:.4f} ahead of the best ({best:.3f})" in text
     assert max(row["error"] for seeds in found.values() for row in seeds.values()) < 0.002
 
 
@@ -405,10 +408,9 @@ def test_the_speeds_of_training_on_a_cpu_are_the_kept_ones() -> None:
             [f"{one['fraction_of_matmul']:.0%}".replace("%", " %") for one in runs],
         ]
         assert list(row.values())[1:] == [", ".join(values) for values in expected]
-    seconds = {code: sorted(one["iteration_s"] for one in kept if one["code"] == code) for code in ("before", "after")}
-    ratios = [before / after for before, after in zip(seconds["before"], seconds["after"], strict=True)]
-    words = f"{ratios[2]:.2f} times as fast in the slow ones and {ratios[0]:.2f} times in the fast"
-    assert words in _text("results/speed/README.md")
+    seconds = ([one["iteration_s"] for one in kept if one["code"] == code] for code in ("before", "after"))
+    ratios = [f"{before / after:.2f}" for before, after in zip(*seconds, strict=True)]
+    assert f"In turn that is {ratios[0]}, {ratios[1]} and {ratios[2]} times" in _text("results/speed/README.md")
     rates = [one["steps_per_s"] for one in kept if one["code"] == "after"]
     for page in ("docs/speed.md", "results/README.md"):
         assert f"since then {min(rates):,.0f} to {max(rates):,.0f} on an EPYC with AVX-512" in _text(page)
@@ -487,6 +489,9 @@ def test_the_plugins_cost_is_what_was_measured() -> None:
         assert [row["scoring"], row["model's training"]] == (shares or ["", ""])
     page = _text("results/plugin/README.md")
     assert f"takes {measured[8]['model_s']:.2f} s, our trainer's {found['trainer_model_s']:.2f} s" in page
+    first = json.loads((RESULTS / "plugin/cost-first.json").read_text())
+    eight, four = (row["model_s"] for row in first["rows"] if row["epochs"] in (8, 4))
+    assert f"it took {eight:.2f} s against {first['trainer_model_s']:.2f} s, and 4 passes {four:.2f} s" in page
     speeds = [f"{measured[epochs]['steps_per_s']:,.0f}" for epochs in (0, 8, 4)]
     share = f"{measured[8]['model_s'] / measured[8]['rollout_s']:.0%}".replace("%", " %")
     cost = f"{speeds[0]} steps/s without the bonus, {speeds[1]} with it, {share} of that time the model's training, and"
