@@ -492,6 +492,10 @@ def test_the_plugins_cost_is_what_was_measured() -> None:
     first = json.loads((RESULTS / "plugin/cost-first.json").read_text())
     eight, four = (row["model_s"] for row in first["rows"] if row["epochs"] in (8, 4))
     assert f"it took {eight:.2f} s against {first['trainer_model_s']:.2f} s, and 4 passes {four:.2f} s" in page
+    times = json.loads((RESULTS / "plugin/update.json").read_text())
+    ours, trainers = (np.median(times[name]) for name in ("explorer", "trainer"))
+    share = f"{ours / trainers - 1:.1%}".replace("%", " %")
+    assert f"the medians are {ours:.2f} s and {trainers:.2f} s: the same but for {share}." in page
     speeds = [f"{measured[epochs]['steps_per_s']:,.0f}" for epochs in (0, 8, 4)]
     share = f"{measured[8]['model_s'] / measured[8]['rollout_s']:.0%}".replace("%", " %")
     cost = f"{speeds[0]} steps/s without the bonus, {speeds[1]} with it, {share} of that time the model's training, and"
