@@ -57,7 +57,7 @@ class Probe(Work):
 
 
 def look() -> None:
-    raise UserError(json.dumps([jax.local_device_count(), os.environ["XLA_FLAGS"]]))
+    raise UserError(json.dumps([jax.local_device_count(), os.environ["XLA_FLAGS"], sorted(os.sched_getaffinity(0))]))
 
 
 def check_all(folder: Path) -> None:
@@ -68,8 +68,8 @@ def check_all(folder: Path) -> None:
     while len(seen) < 2:
         seen |= {handles[handle]: json.loads(ending.error) for handle, ending in runner.ended()}
     assert seen == {
-        0: [2, "--xla_cpu_enable_fast_math=false  --xla_force_host_platform_device_count=2"],
-        1: [1, "--xla_cpu_enable_fast_math=false  --xla_force_host_platform_device_count=1"],
+        0: [2, "--xla_cpu_enable_fast_math=false  --xla_force_host_platform_device_count=2", devices.cores(0, 7)],
+        1: [1, "--xla_cpu_enable_fast_math=false  --xla_force_host_platform_device_count=1", devices.cores(1, 7)],
     }
     assert sorted(runner.free) == list(range(7))  # the next worker gets the devices of one that has ended
 
@@ -104,8 +104,20 @@ def test_workers_share_eight_devices(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_one_device_is_not_worth_a_word() -> None:
+def test_one_device_is_not_worth_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3})
     assert devices.environment(3, 4) == {}
     assert devices.sentence(4) == ""
     assert session._spread(5) == ""
     assert "count" not in _surroundings(5)["device"]
+
+
+def test_where_the_cpu_trains_each_worker_has_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {2, 3, 5, 7, 8})
+    assert [devices.cores(worker, 2) for worker in range(2)] == [[2, 5, 8], [3, 7]]
+    assert devices.cores(6, 7) == [3]
+    assert devices.sentence(1) == ""
+    assert devices.sentence(2) == "2 workers on 5 cores: each has 2 or 3 cores of its own."
+    assert devices.sentence(7) == "7 workers on 5 cores: each has 1 core, which others use as well."
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert devices.cores(0, 2) == []

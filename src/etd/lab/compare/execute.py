@@ -267,11 +267,11 @@ class _Worker:
         self.number = number
         ours, theirs = socket.socketpair()
         with theirs:
-            code = f"from etd.lab.compare.execute import serve; serve({theirs.fileno()}, {os.getpid()})"
+            called = f"serve({theirs.fileno()}, {os.getpid()}, {devices.cores(number, workers)})"
             # Parallel processes must not each reserve most of the device's memory.
             share = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
             self.process = subprocess.Popen(
-                [sys.executable, "-c", code],
+                [sys.executable, "-c", f"from etd.lab.compare.execute import serve; {called}"],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # only the parent handles Ctrl-C
                 env={**share, **os.environ, **devices.environment(number, workers), "PYTHONPATH": search_path()},
@@ -299,9 +299,11 @@ class _Worker:
             self.process.wait()
 
 
-def serve(line: int, parent: int) -> None:
+def serve(line: int, parent: int, cores: list[int]) -> None:
     """A worker's main loop: train what comes over the line until it closes. It dies with its parent."""
     die_with(parent)
+    if cores:  # before JAX counts them, and before it has threads
+        os.sched_setaffinity(0, cores)
     orders = Connection(line)
     while True:
         try:
