@@ -6,12 +6,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from scipy.stats import mannwhitneyu
 
 from etd.lab.paper import claims, figures, reproduce
 from etd.lab.report import statistics
@@ -111,6 +113,11 @@ def success(run: Path) -> str:
     return f"{np.nanmean(values[:, -(values.shape[1] // 10) :]):.1%}".replace("%", " %")
 
 
+def rounded(value: float) -> str:
+    """A mean over seeds; of returns of tens and hundreds without decimals."""
+    return f"{value:.{0 if value > 10 else 2}f}"
+
+
 def spread(values: Floats) -> str:
     return f"{values.mean():.2f} ± {values.std(ddof=1):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
 
@@ -130,12 +137,14 @@ COLUMNS: dict[str, Callable[[Path], str]] = {
     "final return, per seed": lambda run: listed(statistics.final(curve(run))),
     "final return, mean": lambda run: f"{statistics.final(curve(run)).mean():.2f}",
     "return over training, per seed": lambda run: listed(over_training(run)),
-    "return over training, IQM": lambda run: f"{statistics.middle(over_training(run)):.2f}",
-    "return over training, mean": lambda run: f"{over_training(run).mean():.2f}",
+    "return over training, IQM": lambda run: rounded(statistics.middle(over_training(run))),
+    "return over training, mean": lambda run: rounded(over_training(run).mean()),
     "success at the end": success,
     "score, per seed": lambda run: listed(statistics.final(curve(run, "score"))),
     "score, mean ± standard deviation": lambda run: spread(statistics.final(curve(run, "score"))),
     "wall time": lambda run: f"{np.nanmax(curve(run, 'wall').values):.0f} s",
+    "trained, M steps": lambda run: f"{curve(run).steps[-1] / 1e6:.2f}",
+    "`mix.extrinsic`": lambda run: f"{Run.open(run).experiment.mix.extrinsic:g}",
 }
 """What a column of this name holds for a run."""
 
@@ -168,6 +177,7 @@ def test_tables_of_runs_are_what_the_kept_metrics_say(page: Path) -> None:
         known = [column for column in table.columns if column in COLUMNS]
         if not known:
             continue
+        assert set(table.columns) - set(known) <= {*LABELS, "change"}, "a column that nothing recomputes"
         for run, row in located(page, table):
             shown.add(run)
             assert {name: row[name] for name in known} == {name: COLUMNS[name](run) for name in known}, run
@@ -205,11 +215,13 @@ def test_the_claims_are_judged_by_the_kept_runs(judged: dict[str, list[Judged]])
         for figure, several in judged.items()
         for one in several
     ]
+    (example,) = re.findall(r'"(.* against .*)" compares average returns', _text("results/README.md"))
+    assert example in next(one.ours for one in judged["minigrid"] if "on all eight levels" in one.words)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
 def test_other_pages_sum_up_these_claims(page: str, judged: dict[str, list[Judged]]) -> None:
-    """The verdict, and no number that the claim's judgement does not have."""
+    """The verdict, and numbers of the claim's judgement in its order."""
     every = {one.words: one for several in judged.values() for one in several}
     rows = find(ROOT / page, "the paper says", "verdict", "here")
     left = set(every)
@@ -217,7 +229,9 @@ def test_other_pages_sum_up_these_claims(page: str, judged: dict[str, list[Judge
         claim = every[row["the paper says"]]
         left.remove(claim.words)
         assert row["verdict"] == claim.verdict, claim.words
-        assert _numbers(row["here"]) <= _numbers(claim.ours), claim
+        judgement = iter(_numbers(claim.ours))
+        assert all(number in judgement for number in _numbers(row["here"])), claim  # each after the one before
+        assert _numbers(row["here"]), claim
     if page != "README.md":  # which has some of them
         assert left == {one.words for one in judged["bonuses"]}  # those are parts of the main figure's
 
@@ -225,63 +239,318 @@ def test_other_pages_sum_up_these_claims(page: str, judged: dict[str, list[Judge
 def test_the_readme_counts_the_claims(judged: dict[str, list[Judged]]) -> None:
     verdicts = Counter(one.verdict for several in judged.values() for one in several)
     held, so_far, failed = (verdicts[one] for one in ("holds", "holds so far", "fails"))
-    words = f"Of {verdicts.total()} claims of the paper, {held} hold, {so_far} hold so far and {failed} fail here."
+    verb = "holds" if so_far == 1 else "hold"
+    words = f"Of {verdicts.total()} claims of the paper, {held} hold, {so_far} {verb} so far and {failed} fail here."
     assert words in _text("README.md")
 
 
-def _numbers(text: str) -> set[str]:
+def _numbers(text: str) -> list[str]:
+    """In their order, those in names left out."""
     for task in sorted(figures.TASKS, key=len, reverse=True):
         text = text.replace(task, "")
-    return set(re.findall(r"\d+(?:\.\d+)?", text))
+    return re.findall(r"(?<![\w.])\d+(?:\.\d+)?", text)
+
+
+# Words about runs ------------------------------------------------------------------------------------------------
+
+
+def chance(run: str, other: str) -> str:
+    """That a seed of one run is ahead of one of the other by its return over training."""
+    ours, theirs = (over_training(RESULTS / path)[:, None] for path in (run, other))
+    return f"{statistics.better(ours, theirs):.2f}"
+
+
+def p_value(ours: Floats, theirs: Floats) -> str:
+    p = mannwhitneyu(ours, theirs, method="exact").pvalue
+    return f"{p:.3f}" if p < 0.01 else f"{p:.2f}"
+
+
+def differ(run: str, other: str) -> str:
+    """The p of the return over training."""
+    return p_value(*(over_training(RESULTS / path) for path in (run, other)))
+
+
+def quarters(run: str) -> list[str]:
+    """Interquartile means over seeds of the mean return in each quarter of the training."""
+    steps, values = curve(RESULTS / run).steps, curve(RESULTS / run).values
+    part = np.ceil(4 * steps / steps[-1])
+    return [f"{statistics.middle(np.nanmean(values[:, part == k], 1)):.2f}" for k in (1, 2, 3, 4)]
+
+
+def test_the_mazes_page_says_in_words_what_was_kept() -> None:
+    page, mazes = _text("results/maze3d/README.md"), [f"maze3d/Maze3D-S{size}" for size in (3, 4, 5)]
+    first, second, third = (chance(f"{maze}/etd", f"{maze}/deir") for maze in mazes)
+    assert f"beats one of DEIR with probability {first}, {second} and {third}" in page
+    first, second, third = (differ(f"{maze}/etd", f"{maze}/deir") for maze in mazes)
+    assert f"(two-sided Mann-Whitney p = {first}, {second} and {third})" in page
+    assert {chance(f"{maze}/etd", f"{maze}/noveld") for maze in mazes} == {"1.00"}
+    (p,) = {differ(f"{maze}/etd", f"{maze}/noveld") for maze in mazes}
+    assert f"Every seed of ETD beats every one of NovelD on each level (p = {p})" in page
+    for maze in mazes:
+        ours, *rivals = (statistics.middle(over_training(RESULTS / maze / name)) for name in ("etd", "deir", "noveld"))
+        assert ours > max(rivals)  # "ETD is first on all three"
+    for maze in mazes[1:]:
+        assert (statistics.final(curve(RESULTS / maze / "none", "first_success")) == -1).all()  # "never finds the box"
+    methods = [RESULTS / mazes[2] / name for name in ("etd", "deir", "noveld", "none")]
+    final = max(statistics.final(curve(run)).max() for run in methods)
+    highest = max(statistics.highest(curve(run)) for run in methods)
+    assert f"ends above a return of {final:.2f} or is ever above {highest:.2f}." in page
+    etd, deir, noveld = (quarters(f"{mazes[2]}/{name}")[2:] for name in ("etd", "deir", "noveld"))
+    assert etd[0] == etd[1]
+    rise = (
+        f"stays at {etd[0]} for ETD and rises from {deir[0]} to {deir[1]} for DEIR and from {noveld[0]} to {noveld[1]}"
+    )
+    assert f"{rise} for NovelD" in page
+
+
+def test_the_mazes_page_says_what_a_tenfold_reward_is_worth() -> None:
+    page, once, ten = _text("results/maze3d/README.md"), "maze3d/Maze3D-S4", "maze3d/extrinsic-10/Maze3D-S4"
+    words = [
+        f"{chance(f'{ten}/{name}', f'{once}/{name}')} for {title} (p = {differ(f'{ten}/{name}', f'{once}/{name}')})"
+        for name, title in (("deir", "DEIR"), ("noveld", "NovelD"))
+    ]
+    assert f"a seed with 10 beats one with 1 with probability {words[0]} and {words[1]}." in page
+    deir, noveld = (differ(f"{once}/etd", f"{ten}/{name}") for name in ("deir", "noveld"))
+    against = f"with probability {chance(f'{once}/etd', f'{ten}/deir')} (p = {deir})"
+    assert f"a seed of ETD beats one of DEIR {against} and every one of NovelD (p = {noveld})." in page
+    assert chance(f"{once}/etd", f"{ten}/noveld") == "1.00"
+    for name in ("deir", "noveld"):
+        one, other = (Run.open(RESULTS / place / name).experiment for place in (once, ten))
+        assert replace(one, mix=replace(one.mix, extrinsic=10.0)) == other
+
+
+def test_the_rivals_page_says_in_words_what_was_kept() -> None:
+    page, home = _text("results/rivals/README.md"), "rivals/DoorKey-16x16"
+
+    def against(version: str, preset: str) -> str:
+        run, other = f"{home}/{version}", f"{home}/{preset}"
+        return f"(probability {chance(run, other)}, p = {differ(run, other)})"
+
+    def last(version: str) -> list[float]:
+        return sorted(statistics.final(curve(RESULTS / home / version)))
+
+    def median(version: str) -> str:
+        return f"{np.median(statistics.first(curve(RESULTS / home / version), 0.8)) / 1e6:.1f} M"
+
+    solved = min(statistics.first(curve(RESULTS / home / "e3b-gru"), 0.8)) / 1e6
+    others = last("e3b-gru")[-2]
+    assert f"after {solved:.1f} M of 3 M steps; the other four end at {others:.2f} or less." in page
+    assert f"Over training it is no better than without {against('e3b-gru', 'e3b')}." in page
+    assert [sum(value > 0.9 for value in last(name)) for name in ("ngu-gru", "ngu", "e3b-gru")] == [5, 4, 1]
+    medians = f"is {median('ngu-gru')} steps instead of {median('ngu')} {against('ngu-gru', 'ngu')}"
+    assert f"its median to a return of 0.8 {medians}" in page
+    assert f"as with 200 {against('ec-capacity-2561', 'ec')}" in page
+    assert [
+        np.isfinite(statistics.first(curve(RESULTS / home / name), 0.8)).sum() for name in ("ec", "ec-capacity-2561")
+    ] == [1, 1]
+    best = curve(RESULTS / home / "ec-threshold-0.9").values[0]
+    second, first = last("ec-threshold-0.9")[-2:]
+    assert first == best[-1]
+    ends = (
+        f"one seed reaches 0.8 and ends there, after {np.nanmedian(best):.2f} for most of the training, and one ends at"
+    )
+    assert f"{first:.1f}" == "0.8"
+    assert f"{ends} {second:.2f} {against('ec-threshold-0.9', 'ec')}." in page
+    still = [RESULTS / home / name for name in ("ec-capacity-50", "ec-threshold-0.5")]
+    assert max(statistics.highest(curve(run)) for run in still) < 0.01  # "no seed learns anything"
+    states, pay = (
+        [np.concatenate([curve(run, name).values[:, k] for run in still]) for k in (0, -1)]
+        for name in ("states_per_episode", "bonus_mean")
+    )
+    seen = " and ".join(f"{values.min():.0f} to {values.max():.0f}" for values in states)
+    paid = [f"{values.min():.2f} to {values.max():.2f}" for values in pay]
+    assert f"see {seen.replace(' and ', ' states per episode at first and ')} at the end" in page
+    assert f"a step pays {paid[0]} at first and {paid[1]} at the end" in page
+
+
+def test_the_dmc_page_says_in_words_what_was_kept_of_cartpole() -> None:
+    page, here, cpu = _text("results/dmc/README.md"), "dmc/Cartpole-swingup", "dmc/cpu/Cartpole-swingup"
+    chances = [chance(f"{task}/etd", f"{task}/none") for task in (here, cpu)]
+    ps = [differ(f"{task}/etd", f"{task}/none") for task in (here, cpu)]
+    words = f"probability {chances[0]} on the H200 (p = {ps[0]}) and {chances[1]} on the CPU (p = {ps[1]})."
+    assert words in page
+    etd, none = (curve(RESULTS / here / name) for name in ("etd", "none"))
+    as_long = none.steps <= etd.steps[-1]
+    cut = Curves(none.seeds, none.steps[as_long], none.values[:, as_long])
+    assert cut.steps[-1] == etd.steps[-1]
+    values = statistics.average(cut)
+    length = f"first {cut.steps[-1] / 1e6:.2f} M steps"
+    assert f"{length} on the H200, as long as ETD's, its IQM is {statistics.middle(values):.0f} and its mean" in page
+    assert f"and its mean {values.mean():.0f}." in page
+    on_cpu = [statistics.final(curve(RESULTS / cpu / name)) for name in ("etd", "none")]
+    on_gpu = [statistics.final(one) for one in (etd, cut)]
+    ends = [[f"{statistics.middle(one):.0f}" for one in pair] for pair in (on_cpu, on_gpu)]
+    assert f"find it again: after {etd.steps[-1] / 1e6:.2f} M steps the IQM of the return happens to be" in page
+    words = f"be {ends[0][0]} for ETD and {ends[0][1]} for PPO on the CPU (p = {p_value(*on_cpu)})"
+    assert f"{words}, {ends[1][0]} and {ends[1][1]} on the H200 (p = {p_value(*on_gpu)})." in page
+
+
+def test_the_dmc_page_says_in_words_what_was_kept_of_acrobot() -> None:
+    page, acrobot = _text("results/dmc/README.md"), "dmc/Acrobot-swingup"
+    assert chance(f"{acrobot}/etd", f"{acrobot}/none") == "1.00"
+    p = differ(f"{acrobot}/etd", f"{acrobot}/none")
+    assert f"Every seed of ETD is ahead of every seed of PPO (p = {p})." in page
+    etd, none = (curve(RESULTS / acrobot / name) for name in ("etd", "none"))
+    assert f"{statistics.highest(etd):.2f} is the highest return of any seed" in page
+    assert statistics.highest(etd) > statistics.highest(none)
+    assert (etd.values[:, 0] == none.values[:, 0]).all()  # "what both begin with"
+    begin = f"({statistics.middle(none.values[:, 0]):.2f} after {none.steps[0] / 1e3:.0f} k steps)"
+    assert (
+        f"PPO's {statistics.middle(statistics.average(none)):.2f} (IQM over training) is about what both begin" in page
+    )
+    assert begin in page
+    parts = [", ".join(quarters(f"{acrobot}/{name}")[:3]) for name in ("etd", "none")]
+    ends = [quarters(f"{acrobot}/{name}")[3] for name in ("etd", "none")]
+    assert f"ETD's return is {parts[0]} and {ends[0]}, PPO's {parts[1]} and {ends[1]} (IQM over seeds)." in page
 
 
 # Single numbers --------------------------------------------------------------------------------------------------
 
 
-def test_the_index_quotes_the_kept_files() -> None:
-    """In rows of results/README.md, by their first column."""
-    rows = {
-        row["what"]: row["result"] for row in find(RESULTS / "README.md", "what", "result", "where, and the command")
+def index() -> dict[str, str]:
+    """Results by what they are of, from results/README.md."""
+    rows = find(RESULTS / "README.md", "what", "result", "where, and the command")
+    return {row["what"]: row["result"] for row in rows}
+
+
+def read(path: str) -> dict:
+    return json.loads((RESULTS / path).read_text())
+
+
+def first(run: str, level: float) -> Floats:
+    return statistics.first(curve(RESULTS / run), level) / 1e3
+
+
+def between(values: Floats) -> str:
+    return f"{values.min():.0f} k to {values.max():.0f} k"
+
+
+def length(run: str) -> str:
+    return f"{curve(RESULTS / run).steps[-1] / 1e6:.0f} M steps"
+
+
+def test_the_index_quotes_the_kept_runs() -> None:
+    plain = curve(RESULTS / "doorkey-8x8/none")
+    ppo = statistics.final(plain)
+    places = {"random": "random"} | {
+        name: f"Craftax-Classic/{METHODS[name]}" for name in ("ETD", "DEIR", "PPO", "NovelD")
     }
+    scores = {name: statistics.final(curve(RESULTS / "craftax" / place, "score")) for name, place in places.items()}
+    craftax = ", ".join(f"{name} {scores[name].mean():.1f}" for name in ("ETD", "DEIR", "PPO", "NovelD", "random"))
+    iqm = COLUMNS["return over training, IQM"]
+    mazes = {
+        name: ", ".join(iqm(RESULTS / f"maze3d/Maze3D-S{size}/{METHODS[name]}") for size in (3, 4, 5))
+        for name in ("ETD", "DEIR", "NovelD", "PPO")
+    }
+    expected = {
+        "DoorKey-8x8, ETD": f"five seeds: return 0.9 after {between(first('doorkey-8x8/etd', 0.9))} steps",
+        "DoorKey-8x8, PPO": f"five seeds: final return {ppo.min():.2f} to {ppo.max():.2f} "
+        f"after {plain.steps[-1] / 1e3:.0f} k steps",
+        "every bonus on DoorKey-8x8 and 16x16": "a return of 0.9 on 16x16 "
+        f"after {between(first('bonuses/DoorKey-16x16/etd', 0.9))} steps, but two seeds lose 8x8 again after 400 k; "
+        "PPO, RND, ICM and E3B do not solve 16x16",
+        "Craftax-Classic": f"from pixels, {length('craftax/Craftax-Classic/etd')}, mean over five seeds of Crafter's "
+        f"score: {craftax} (",
+        "E3B, NGU and EC in other versions": f"DoorKey-16x16, {length('rivals/DoorKey-16x16/ec')}, five seeds, IQM "
+        f"(mean) of the return over training: E3B with a GRU {_version('e3b-gru')}, NGU with a GRU "
+        f"{_version('ngu-gru')}, EC with room for 2,561 states {_version('ec-capacity-2561')} and for 50 "
+        f"{_version('ec-capacity-50')}, with a threshold of 0.9 {_version('ec-threshold-0.9')} and of 0.5 "
+        f"{_version('ec-threshold-0.5')}",
+        "first-person mazes": f"{length('maze3d/Maze3D-S5/etd')}, five seeds, IQM of the return over training on S3, "
+        f"S4, S5: {'; '.join(f'{name} {values}' for name, values in mazes.items())}. S5 is not learned",
+        "dmc:cartpole-swingup_sparse": f"on a CPU for {length('dmc/cpu/Cartpole-swingup/etd')}, "
+        f"mean over seeds {_both('cpu/Cartpole-swingup')}; "
+        f"on an H200, stopped after {_ends('Cartpole-swingup')}, mean {_both('Cartpole-swingup')}",
+        "dmc:acrobot-swingup_sparse": f"stopped after {_ends('Acrobot-swingup')} steps: every seed of ETD is ahead of "
+        "PPO's, but neither learns to swing up; return over training, of a possible 1,000: "
+        f"mean over seeds {_both('Acrobot-swingup')}",
+    }
+    rows = index()
+    assert [what for what, words in expected.items() if words not in rows[what]] == []
 
-    def read(path: str) -> dict:
-        return json.loads((RESULTS / path).read_text())
 
-    def first(path: str, level: float) -> Floats:
-        return statistics.first(curve(RESULTS / path), level) / 1e3
+def _both(task: str) -> str:
+    """ETD's and PPO's return over training."""
+    etd, none = (over_training(RESULTS / "dmc" / task / method) for method in ("etd", "none"))
+    middles = [rounded(statistics.middle(values)) for values in (etd, none)]
+    return f"{rounded(etd.mean())} and {rounded(none.mean())}, IQM {middles[0]} and {middles[1]}"
 
-    small, large = first("doorkey-8x8/etd", 0.9), first("bonuses/DoorKey-16x16/etd", 0.9)
-    ppo = statistics.final(curve(RESULTS / "doorkey-8x8/none"))
+
+def _ends(task: str) -> str:
+    etd, none = (curve(RESULTS / "dmc" / task / method).steps[-1] / 1e6 for method in ("etd", "none"))
+    return f"{etd:.2f} M and {none:.2f} M"
+
+
+def _version(method: str) -> str:
+    values = over_training(RESULTS / "rivals/DoorKey-16x16" / method)
+    return f"{statistics.middle(values):.2f} ({values.mean():.2f})"
+
+
+def test_the_indexes_words_are_true_of_the_kept_runs() -> None:
+    """Those that have no number which would change with the runs."""
+    early = curve(RESULTS / "bonuses/DoorKey-8x8/etd")
+    solved = early.values[:, early.steps <= 400_000][:, -1] >= 0.9
+    assert (solved & (statistics.final(early) < 0.5)).sum() == 2  # "two seeds lose 8x8 again after 400 k"
+    folders = (RESULTS / "bonuses/DoorKey-16x16").iterdir()
+    never = {run.name for run in folders if np.isinf(statistics.first(curve(run), 0.9)).all()}
+    assert never == {"none", "rnd", "icm", "e3b"}  # "PPO, RND, ICM and E3B do not solve 16x16"
+    for words, run, learned in (
+        ("Two of PPO's five seeds learn ObstructedMaze-2Dlh", "minigrid/ObstructedMaze-2Dlh/none", 2),
+        ("with a GRU one seed of E3B in five solves it and all of NGU's do", "rivals/DoorKey-16x16/e3b-gru", 1),
+        ("with a GRU one seed of E3B in five solves it and all of NGU's do", "rivals/DoorKey-16x16/ngu-gru", 5),
+        ("with other memories at most one seed of EC does", "rivals/DoorKey-16x16/ec-capacity-2561", 1),
+    ):
+        assert words in _text("results/README.md")
+        assert (statistics.final(curve(RESULTS / run)) > 0.9).sum() == learned, run
+    discriminator = over_training(RESULTS / "representation/DoorKey-16x16/discriminator")
+    hidden = f"{statistics.middle(discriminator):.2f} on DoorKey-16x16 hides one failing seed of five"
+    assert f"The discriminator's {hidden} (plain mean {discriminator.mean():.2f})" in _text("results/README.md")
+
+
+def test_the_index_quotes_the_plugins_curves() -> None:
+    small, large, recurrent = (
+        ("DoorKey-8x8", "ppo-etd"),
+        ("DoorKey-16x16", "ppo-etd-4"),
+        ("DoorKey-8x8", "recurrent-ppo-etd"),
+    )
+    found = []
+    for one, solved in ((small, 5), (large, 4), (recurrent, 5)):
+        steps = plugin_first(*one) / 1e3
+        assert np.isfinite(steps).sum() == solved
+        found.append(between(steps[np.isfinite(steps)]))
+    for level, method, steps in (
+        ("DoorKey-8x8", "ppo", 300_000),
+        ("DoorKey-8x8", "recurrent-ppo", 300_000),
+        ("DoorKey-16x16", "ppo", 1_000_000),
+    ):
+        assert np.isinf(plugin_first(level, method)).all()
+        assert all(steps <= counted[-1] < 1.02 * steps for counted, _ in plugin_curves(level, method))
+    assert (
+        f"a return of 0.8 on 8x8 after {found[0]} steps (five seeds), on 16x16, with 4 passes of the model, after "
+        f"{found[1]} (four of five; one not in 1 M); in RecurrentPPO on 8x8 after {found[2]} (five seeds); without it "
+        "never in 300 k and 1 M (five seeds each)"
+    ) in index()["Stable-Baselines3's PPO on DoorKey"]
+
+
+def test_the_index_quotes_the_kept_speeds() -> None:
     relative = read("speed/h200-bonus.json")["relative"]
     del relative["none"]
     dearest, cheapest = max(relative, key=relative.get), min(relative, key=relative.get)
     env = {(one["env"], one["what"], one["batch"]): one["steps_per_s"] for one in read("speed/h200-env.json")["speeds"]}
     here = {(one["what"], one["batch"]): one["steps_per_s"] / 1e3 for one in read("speed/cpu-env.json")["speeds"]}
     host = {one["env"]: one["training"] for one in read("speed/cpu-host.json")["environments"]}
-    scores = {
-        name: statistics.final(curve(RESULTS / "craftax" / place, "score")).mean()
-        for name, place in {
-            "ETD": "Craftax-Classic/etd",
-            "DEIR": "Craftax-Classic/deir",
-            "PPO": "Craftax-Classic/none",
-            "NovelD": "Craftax-Classic/noveld",
-            "random": "random",
-        }.items()
-    }
-    etd, none = (over_training(RESULTS / "dmc" / name) for name in ("etd", "none"))
     parity = read("parity.json")
-    levels = ("MiniGrid-DoorKey-8x8-v0", "MiniGrid-ObstructedMaze-Full-v1")
-    on_gpu, on_maze = (env[level, "etd", 65536] / 1e6 for level in levels)
+    levels, most = ("MiniGrid-DoorKey-8x8-v0", "MiniGrid-ObstructedMaze-Full-v1"), max(batch for _, _, batch in env)
+    on_gpu, on_maze = (env[level, "etd", most] / 1e6 for level in levels)
     expected = {
-        "DoorKey-8x8, ETD": f"return 0.9 after {small.min():.0f} k to {small.max():.0f} k steps",
-        "DoorKey-8x8, PPO": f"final return {ppo.min():.2f} to {ppo.max():.2f}",
-        "every bonus on DoorKey-8x8 and 16x16": f"16x16 after {large.min():.0f} k to {large.max():.0f} k steps",
         "cost of a bonus": f"{relative[cheapest]:.2f} (Count) to {relative[dearest]:.2f} (NGU), "
         f"ETD {relative['etd']:.2f}",
         "training, one H200, one seed": f"{_long_run_rate():,.0f} steps/s in float32",
+        "training, one H200, 32 seeds": f"{_rate('h200-training-32-seeds') / 1e3:.0f},000 steps/s in tensorfloat32",
         "training, two CPU cores, one seed": f"{_rate('cpu-training-1-seed'):,.0f} steps/s on an Intel Xeon, "
         f"{_rate('cpu-training-1-seed-epyc'):,.0f} on an AMD EPYC",
-        "MiniGrid alone, one H200": f"{on_gpu:.0f} M steps/s on DoorKey-8x8, {on_maze:.0f} M",
+        "MiniGrid alone, one H200": f"{most:,} environments, levels generated on the way: "
+        f"{on_gpu:.0f} M steps/s on DoorKey-8x8, {on_maze:.0f} M",
         "MiniGrid alone, two CPU cores": f"{here['etd', 16]:.0f} k steps/s at 16 environments, "
         f"{here['etd', 1024]:.0f} k at 1,024 (navix {here['navix', 16]:.0f} k and {here['navix', 1024]:.0f} k, "
         f"Farama's {here['farama', 1]:.1f} k)",
@@ -289,14 +558,28 @@ def test_the_index_quotes_the_kept_files() -> None:
         f"MiniWorld {host['MiniWorld-MazeS3-v0']:.0f}, "
         f"DeepMind Control {host['dmc:acrobot-swingup_sparse']:,.0f}, "
         f"HalfCheetah {host['HalfCheetahVelSparse-v0']:,.0f}",
-        "Craftax-Classic": ", ".join(f"{name} {score:.1f}" for name, score in scores.items()),
-        "dmc:cartpole-swingup_sparse": f"mean over seeds {etd.mean():.0f} and {none.mean():.0f}, "
-        f"IQM {statistics.middle(etd):.0f} and {statistics.middle(none):.0f}",
-        "MiniGrid against Farama's": f"{parity['steps']:,} steps, {parity['episodes']:,} episodes, "
-        f"{parity['mismatches']} mismatches",
+        "MiniGrid against Farama's": f"all {len(parity['by_level'])} levels: {parity['steps']:,} steps, "
+        f"{parity['episodes']:,} episodes, {parity['mismatches']} mismatches",
     }
     assert (cheapest, dearest) == ("count", "ngu")
+    rows = index()
     assert [what for what, words in expected.items() if words not in rows[what]] == []
+
+
+def test_numbers_whose_files_were_not_kept_are_the_same_on_all_pages() -> None:
+    """The authors' code, a speed of an earlier version, and a batch of trainings were measured once."""
+    top, speed, doorkey = (_text(f"results/{page}README.md") for page in ("", "speed/", "doorkey-8x8/"))
+    assert "The authors' code needs 106 k to 125 k steps for a return of 0.9" in doorkey
+    assert "(the authors' code: 106 k to 125 k)" in top
+    assert "820 steps/s on such a GPU with ETD, 2,290 without a bonus and 170 with ETD on the Xeon" in speed
+    assert "in float32 (the authors' code: 820)" in top
+    assert "(the authors' code on the Xeon: 170)" in top
+    assert "| ETD, 32 seeds together | float32 | 229,373 |" in speed
+    assert "229,000 in float32, all seeds together" in top
+    assert "616 M steps in 22.5 minutes, compilation included" in _text("results/minigrid/README.md")
+    assert f"the last 25 made {616_000 / (22.5 * 60):.0f},000 steps/s in all" in top
+    assert "of 1.6 for random actions and 4.6 for PPO" in _text("results/craftax/README.md")
+    assert "(original Crafter, published: PPO 4.6, random 1.6)" in top
 
 
 def test_the_site_quotes_the_distance_lab() -> None:
@@ -460,18 +743,28 @@ def test_the_achievements_are_those_of_the_kept_episodes() -> None:
 # The bonus in other trainers -------------------------------------------------------------------------------------
 
 
+def plugin_curves(level: str, method: str) -> list[Floats]:
+    """Of each seed, steps and returns."""
+    files = sorted((RESULTS / "plugin" / level / method).glob("*.csv"), key=lambda file: int(file.stem))
+    return [np.loadtxt(file, delimiter=",", skiprows=1)[:, :2].T for file in files]
+
+
+def plugin_first(level: str, method: str) -> Floats:
+    """Of each seed, the steps to a return of 0.8, once every environment must have finished an episode."""
+    least = {"DoorKey-8x8": 640, "DoorKey-16x16": 2560}[level] * (64 if method.startswith("recurrent") else 16)
+    there = [steps[(steps >= least) & (value >= 0.8)] for steps, value in plugin_curves(level, method)]
+    return np.array([steps[0] if len(steps) else np.inf for steps in there])
+
+
 def test_the_plugins_returns_are_those_of_the_kept_curves() -> None:
-    page, longest = RESULTS / "plugin/README.md", {"DoorKey-8x8": 640, "DoorKey-16x16": 2560}
+    page = RESULTS / "plugin/README.md"
     rows = find(page, "level", "method", "steps to a return of 0.8, k per seed", "return at the end, per seed")
     kept = sorted(str(file.parent.relative_to(page.parent)) for file in page.parent.glob("*/*/0.csv"))
     assert sorted(f"{row['level']}/{row['method']}" for row in rows) == kept
     for row in rows:
-        files = sorted((page.parent / row["level"] / row["method"]).glob("*.csv"), key=lambda file: int(file.stem))
-        curves = [np.loadtxt(file, delimiter=",", skiprows=1)[:, :2].T for file in files]
-        environments = 64 if row["method"].startswith("recurrent") else 16
-        counts = [steps >= environments * longest[row["level"]] for steps, _ in curves]
-        there = [steps[counted & (value >= 0.8)] for (steps, value), counted in zip(curves, counts, strict=True)]
-        first = [f"{steps[0] / 1e3:.0f}" if len(steps) else "-" for steps in there]
+        curves = plugin_curves(row["level"], row["method"])
+        steps = plugin_first(row["level"], row["method"]) / 1e3
+        first = [f"{count:.0f}" if np.isfinite(count) else "-" for count in steps]
         assert row["steps to a return of 0.8, k per seed"] == (", ".join(first) if set(first) != {"-"} else "-")
         assert row["return at the end, per seed"] == ", ".join(f"{value[-1]:.2f}" for _, value in curves)
 
