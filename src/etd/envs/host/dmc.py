@@ -42,12 +42,14 @@ class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.max_steps = -(-FRAMES // frame_skip)
         self.render_mode = "rgb_array"
         self.env = self._load(int(self.np_random.integers(1 << 31)))
+        self._look = self.env.task.get_observation
+        self.env.task.get_observation = lambda physics: None  # of a step's frames only the last is looked at
         spec = self.env.action_spec()
         if (np.abs([spec.minimum, spec.maximum]) > 1e6).any():  # lqr: the only bound is a huge number
             raise UserError(f"dmc:{domain}-{task} has unbounded actions, which are not supported.")
-        size = sum(np.size(part) for part in self.env.reset().observation.values())
         self.low, self.high = spec.minimum, spec.maximum
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.env.reset()
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, self._obs().shape, np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, spec.shape, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
@@ -55,7 +57,8 @@ class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if seed is not None:  # all that reloading would change; reloading costs as much as a whole episode
             self.env.task._random = np.random.RandomState(seed)
         self.time = 0
-        return _flat(self.env.reset().observation), {}
+        self.env.reset()
+        return self._obs(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         control = self.low + (np.clip(action, -1.0, 1.0).astype(np.float64) + 1.0) / 2.0 * (self.high - self.low)
@@ -68,7 +71,7 @@ class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
                 break
         terminated = frame.last() and frame.discount == 0.0
         truncated = self.time >= self.max_steps or (frame.last() and not terminated)
-        return _flat(frame.observation), float(reward), terminated, truncated, {}
+        return self._obs(), float(reward), terminated, truncated, {}
 
     def render(self) -> np.ndarray:
         with drawing(f"dmc:{self.domain}-{self.task}"):
@@ -85,6 +88,6 @@ class ControlEnv(gymnasium.Env[np.ndarray, np.ndarray]):
                 f"dm-control cannot load {self.domain} with the installed NumPy ({error}): pip install 'numpy<2.4'"
             ) from error
 
-
-def _flat(observation: dict[str, Any]) -> np.ndarray:
-    return np.concatenate([np.ravel(observation[name]) for name in sorted(observation)]).astype(np.float32)
+    def _obs(self) -> np.ndarray:
+        seen = self._look(self.env.physics)
+        return np.concatenate([np.ravel(seen[name]) for name in sorted(seen)]).astype(np.float32)
