@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import nnx
 
-from etd.nets.blocks import Block, ConvBlock, Norm, conv, product
+from etd.nets.blocks import Block, ConvBlock, Norm, batch_norm, conv, product, stored
 from etd.nets.cells import GRU, LSTM
 from etd.nets.model import create, descend
 from etd.training.compiled import CODE
@@ -170,21 +169,57 @@ def test_a_bias_before_batch_norm_has_no_gradient(quick, fill, rng):
     assert np.abs(after["linear"]["kernel"] - block.params["linear"]["kernel"]).max() > 1e-3
 
 
-def test_gradient_of_batch_norm_flows_through_the_statistics(quick, fill, rng):
-    learner = fill(of(lambda: Norm("batch", (3,))))
-    graph, params, stats = learner.graph, learner.params, learner.stats
-    x, pull = (rng.normal(size=(8, 3)).astype(np.float32) for _ in range(2))
+@pytest.mark.parametrize("shape", [(8, 3), (4, 5, 2, 3)])
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])  # each has sums of its own, which this device can compute
+def test_gradient_of_batch_norm_flows_through_the_statistics(monkeypatch, quick, rng, shape, backend):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    x, pull = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
+    weight, bias = (rng.normal(size=3).astype(np.float32) for _ in range(2))
 
-    def ours(x):
-        net = nnx.merge(graph, nnx.State(params), nnx.State(stats), copy=True)
-        net.set_attributes(training=True)
-        return net(x)
+    def ours(x, weight, bias):
+        return batch_norm(x, weight, bias)[0]
 
-    def plain(x):
-        return (x - x.mean(0)) / jnp.sqrt(x.var(0) + 1e-5) * params["weight"] + params["bias"]
+    def plain(x, weight, bias):
+        axes = tuple(range(x.ndim - 1))
+        return (x - x.mean(axes)) / jnp.sqrt(x.var(axes) + 1e-5) * weight + bias
 
-    grads, reference = quick(lambda: [jax.vjp(f, x)[1](pull)[0] for f in (ours, plain)])()
-    np.testing.assert_allclose(grads, reference, rtol=1e-4, atol=1e-5)
+    def with_gradients(function):
+        out, back = jax.vjp(function, x, weight, bias)
+        return out, *back(pull)
+
+    results, reference = quick(lambda: [with_gradients(function) for function in (ours, plain)])()
+    for a, b in zip(results, reference, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "none"])
+def test_at_bfloat16_convolutions_keep_half_and_the_rest_stays(quick, fill, rng, norm):
+    """Activations have 7 bits, what is computed from them 23, and so have weights and their gradients."""
+    shape = (5, 4, 3)
+    learner = fill(of(lambda: ConvBlock(shape, 6, 2, 1, norm)))
+    x = rng.normal(size=(8, *shape)).astype(np.float32)
+    pull = rng.normal(size=(8, 4, 3, 6)).astype(np.float32)
+    sgd = optax.sgd(1.0)
+
+    def loss(net, x, key):
+        out = net(stored(x))
+        return (out.astype(jnp.float32) * pull).mean(), {"out": out}
+
+    def run(learner):
+        return descend(learner, sgd, loss, x, jax.random.key(0))
+
+    start = replace(learner, opt=sgd.init(learner.params))
+    after, metrics = quick(run)(start)
+    with jax.default_matmul_precision("bfloat16"):
+        half, halved = quick(lambda start: run(start))(start)
+    assert (metrics["out"].dtype, halved["out"].dtype) == (jnp.float32, jnp.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves((half.params, half.stats))} == {np.dtype(np.float32)}
+    differs = False
+    for one, other, before in zip(*map(jax.tree.leaves, (half.params, after.params, start.params)), strict=True):
+        step, error = np.linalg.norm(other - before), np.linalg.norm(one - other)
+        assert error <= 0.03 * step
+        differs |= error > 0
+    assert differs
 
 
 def test_eval_never_moves_the_statistics(quick, fill, rng):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.lax import optimization_barrier
 
 from etd.core.types import Array
 
@@ -88,9 +89,18 @@ ascent.defvjp(_ascent_forward, _ascent_backward)
 def _fold(combine: Callable[[Array, Array], Array], x: Array, y: Array) -> Array:
     """combine(... combine(0, x_0 - y_0) ..., x_D - y_D) over [A, B]; unrolled, so XLA fuses it into one loop."""
     total = jnp.zeros((x.shape[0], y.shape[0]), x.dtype)
-    for a, b in zip(x.T, y.T, strict=True):
+    columns = jax.lax.platform_dependent(y.T, cpu=_spaced, default=lambda columns: columns)
+    for a, b in zip(x.T, columns, strict=True):
         total = combine(total, a[:, None] - b)
     return total
+
+
+def _spaced(columns: Array) -> Array:
+    """The same [D, B], its rows an odd number of cache lines apart. At a distance of 512 floats they all fall into the
+    same few places of a CPU's cache and evict each other: MRN between 512 pairs took 2.6 ms on one core, and 1.6 ms so.
+    """
+    count = columns.shape[1]
+    return optimization_barrier(jnp.pad(columns, ((0, 0), (0, (16 - count) % 32))))[:, :count]
 
 
 def mrn(x: Array, y: Array) -> Array:
@@ -128,9 +138,15 @@ DISTANCES: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+def diagonal(table: Array) -> Array:
+    """Its entries (i, i), by a mask: a GPU fuses that with what is done to the rows, but not a gather or its gradient,
+    which scatters."""
+    return jnp.where(jnp.eye(len(table), dtype=bool), table, 0).sum(1)
+
+
 def forward(logits: Array) -> Array:
     """-E log softmax_j f(x_i, y_j) at j = i: which future belongs to this state?"""
-    return (jax.nn.logsumexp(logits, 1) - jnp.diagonal(logits)).mean()
+    return (jax.nn.logsumexp(logits, 1) - diagonal(logits)).mean()
 
 
 def backward(logits: Array) -> Array:

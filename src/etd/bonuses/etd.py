@@ -103,7 +103,7 @@ class ETD(LearnedBonus):
         if self.energy == "mrn+potential":
             logits += net.potential(jnp.split(features, 2)[1])
         # Grids repeat states, so several futures may fit equally well: a prediction is right if no other beats it.
-        accuracy = (jnp.diagonal(logits) >= logits.max(1)).mean()
+        accuracy = (energies.diagonal(logits) >= logits.max(1)).mean()
         return energies.LOSSES[self.objective](logits), {"accuracy": accuracy}
 
     def distance(self, x: Array, y: Array) -> Array:

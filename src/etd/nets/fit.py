@@ -39,12 +39,17 @@ def fit(
     if isinstance(optimiser, Uniform):
         learner, split, restore = flatten(learner)
 
-    def update(learner: Learner, order_and_key: tuple[Array, Key]) -> tuple[Learner, Metrics]:
+    names: list[str] = []
+
+    def update(learner: Learner, order_and_key: tuple[Array, Key]) -> tuple[Learner, Array]:
         order, key = order_and_key
-        return descend(learner, optimiser, loss, jax.tree.map(lambda leaf: leaf[order], examples), key, split)
+        batch = jax.tree.map(lambda leaf: leaf[order], examples)
+        learner, metrics = descend(learner, optimiser, loss, batch, key, split)
+        names[:] = metrics
+        return learner, jnp.stack(list(metrics.values()))  # one array: each would be a kernel of its own on a GPU
 
     order_key, loss_key = jax.random.split(key)
     orders = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(order_key, epochs))
     orders = orders.reshape(epochs * batches, minibatch)
     learner, metrics = jax.lax.scan(update, learner, (orders, jax.random.split(loss_key, epochs * batches)))
-    return restore(learner), jax.tree.map(jnp.mean, metrics)
+    return restore(learner), dict(zip(names, metrics.mean(0), strict=True))

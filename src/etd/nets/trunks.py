@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from etd.core.types import Array, EnvSpec
-from etd.nets.blocks import Block, ConvBlock, Linear, Norm, NormKind
+from etd.nets.blocks import Block, ConvBlock, Linear, Norm, NormKind, stored
 
 # (outputs, kernel, stride) of each convolution, from the paper's appendix on network structures.
 GRID_LAYERS = ((32, 2, 1), (64, 2, 1), (64, 2, 1))
@@ -35,7 +35,7 @@ class ConvTrunk(nnx.Module):
         self.project = Block(shape[0] * shape[1] * shape[2], features, norm)
 
     def __call__(self, obs: Array) -> Array:
-        x = self.input_norm(obs.astype(jnp.float32) / self.high)
+        x = stored(self.input_norm(obs.astype(jnp.float32) / self.high))
         for conv in self.convs:
             x = conv(x)
         return self.project(x.reshape(x.shape[0], -1))
