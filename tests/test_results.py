@@ -17,7 +17,7 @@ from scipy.stats import mannwhitneyu
 
 from etd.lab.paper import claims, figures, reproduce
 from etd.lab.report import statistics
-from etd.lab.report.curves import Curves, Floats, by_seed
+from etd.lab.report.curves import Curves, Floats, band, by_seed
 from etd.lab.report.write import Judged
 from etd.lab.runs.evaluate import evaluate
 from etd.lab.runs.store import Run
@@ -629,6 +629,58 @@ def test_the_distances_of_longer_walks_are_those_kept() -> None:
     assert sorted(rows) == sorted(expected)
 
 
+def test_the_precision_page_compares_the_same_steps() -> None:
+    rows = iter(find(RESULTS / "precision/README.md", "level", "precision", "mean return, per seed", *INTERVAL))
+    worst = 0.0
+    for level, other in (("DoorKey-8x8", "bonuses"), ("DoorKey-16x16", "minigrid"), ("ObstructedMaze-1Q", "minigrid")):
+        runs = [RESULTS / "precision" / level / "etd", RESULTS / other / level / "etd"]
+        grid = np.linspace(0, min(curve(run).steps[-1] for run in runs), 51)[1:]
+        centres, bounds = [], []
+        for run in runs:
+            steps, known = curve(run).steps, [(values, np.isfinite(values)) for values in curve(run).values]
+            means = np.array([np.interp(grid, steps[there], values[there]).mean() for values, there in known])
+            (low,), (high,) = band(means[:, None])
+            row = next(rows)
+            assert row["precision"] == Run.open(run).experiment.precision
+            assert row["mean return, per seed"] == listed(means)
+            assert row["interquartile mean"] == f"{statistics.middle(means):.3f}"
+            assert row["95 %"] == f"{low:.2f} to {high:.2f}"
+            centres.append(statistics.middle(means))
+            bounds.append((low, high))
+        assert max(low for low, _ in bounds) < min(high for _, high in bounds)
+        worst = max(worst, abs(centres[0] - centres[1]))
+    assert f"differ by no more than {worst:.3f}" in _text("results/precision/README.md")
+    final = statistics.final(curve(RESULTS / "precision/DoorKey-16x16/etd"))
+    assert f"ends at {final.min():.2f} after 1 M steps" in _text("results/precision/README.md")
+
+
+INTERVAL = ("interquartile mean", "95 %")
+
+
+def test_the_speed_page_says_what_was_counted() -> None:
+    kept = json.loads((RESULTS / "speed/h200-kernels.json").read_text())
+    keys = ("loop", "seeds", "precision")
+    before, after = ({tuple(row[key] for key in keys): row for row in kept[name]} for name in ("before", "rows"))
+    columns = ("kernels before", "after", "megabytes before", "after")
+    (table,) = [table for table in tables(RESULTS / "speed/README.md") if table.columns == [*keys, *columns]]
+    page, loop, shown = (RESULTS / "speed/README.md").read_text(), "", 0
+    for row in table.rows:
+        loop = row["loop"] or loop
+        case = (loop, int(row["seeds"]), row["precision"])
+        counts = [
+            f"{one[case][key]:,.0f}" if case in one else ""
+            for key in ("kernels", "megabytes")
+            for one in (before, after)
+        ]
+        assert f"| {row['seeds']} | {row['precision']} | {' | '.join(counts)} |".replace("|  |", "| |") in page
+        shown += 1
+    assert shown == 6
+    moved = [after[f"an update of the {part}", 32, "bfloat16"]["megabytes"] for part in ("model", "policy")]
+    assert f"take {(128 * moved[0] + 64 * moved[1]) / 4.3e6 * 1e3:.0f} ms in bfloat16" in _text(
+        "results/speed/README.md"
+    )
+
+
 def test_the_readme_and_the_site_quote_the_speeds() -> None:
     authors, page = 820, _text("docs/speed.md")
     assert f"makes {authors} steps/s on such a GPU" in _text("results/speed/README.md")
@@ -636,12 +688,16 @@ def test_the_readme_and_the_site_quote_the_speeds() -> None:
     assert f"{int(here / authors)} times as fast as with the authors' code" in _text("README.md")
     assert f"H200, 1 seed, float32 | {here:,.0f} |" in page
     many = _rate("h200-training-32-seeds")
+    half = json.loads((RESULTS / "speed/h200-training-32-seeds-bfloat16.json").read_text())
     assert f"32 seeds together make {many / 1e3:.0f},000" in page
+    assert f"in tensorfloat32 and {half['steps_per_s'] / 1e3:.0f},000 in bfloat16" in page
+    assert f"{half['steps_per_s'] / 1e3:.0f},000 in bfloat16" in _text("results/README.md")
     speeds = find(RESULTS / "speed/README.md", "what", "precision", "steps/s", "times the authors' code", "from")
     rows = {(row["what"], row["precision"]): row for row in speeds}
     for what, precision, rate, theirs in (
         ("ETD, 1 seed", "float32", here, authors),
         ("ETD, 32 seeds together", "tensorfloat32", many, authors),
+        ("ETD, 32 seeds together", "bfloat16", half["steps_per_s"], authors),
         ("no bonus, 1 seed", "float32", _rate("h200-ppo-1-seed"), 2_290),
     ):
         row = rows[what, precision]
