@@ -85,6 +85,15 @@ def test_custom_gradients(quick, rng, points, name):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max())
 
 
+def test_an_accelerator_has_the_gradient_of_a_cpu(quick, rng):
+    x, y = (rng.integers(0, 4, (5, count)).astype(np.float32) for count in (10, 12))  # with ties
+    top = np.maximum(x[:, :, None] - y[:, None], 0).max(0)
+    grad = rng.normal(size=top.shape).astype(np.float32)
+    ways = (energies._pulls_at_once, energies._pulls_one_by_one)
+    for a, b in zip(*(quick(way)(x, y, top, grad) for way in ways), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["ascent", "euclidean", "mrn"])
 def test_equal_embeddings_pull_nowhere(quick, points, name):
     x = points[0][:1]
