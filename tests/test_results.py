@@ -92,7 +92,7 @@ def curve(run: Path, metric: str = "return") -> Curves:
 
 def listed(values: Floats) -> str:
     """One number per seed; returns of tens and hundreds without decimals."""
-    decimals = 0 if values.max() > 10 else 2
+    decimals = 0 if np.abs(values).max() > 10 else 2
     return ", ".join(f"{value:.{decimals}f}" for value in values)
 
 
@@ -115,7 +115,7 @@ def success(run: Path) -> str:
 
 def rounded(value: float) -> str:
     """A mean over seeds; of returns of tens and hundreds without decimals."""
-    return f"{value:.{0 if value > 10 else 2}f}"
+    return f"{value:.{0 if abs(value) > 10 else 2}f}"
 
 
 def spread(values: Floats) -> str:
@@ -402,6 +402,23 @@ def test_the_dmc_page_says_in_words_what_was_kept_of_acrobot() -> None:
     parts = [", ".join(quarters(f"{acrobot}/{name}")[:3]) for name in ("etd", "none")]
     ends = [quarters(f"{acrobot}/{name}")[3] for name in ("etd", "none")]
     assert f"ETD's return is {parts[0]} and {ends[0]}, PPO's {parts[1]} and {ends[1]} (IQM over seeds)." in page
+
+
+def test_the_halfcheetah_page_says_in_words_what_was_kept() -> None:
+    page, here = _text("results/halfcheetah/README.md"), "halfcheetah/HalfCheetahVelSparse"
+    etd, none = f"{here}/etd", f"{here}/none"
+    assert f"with probability {chance(etd, none)} (p = {differ(etd, none)}, two-sided" in page
+    for run in (etd, none):  # "every seed's last is its highest"
+        values = curve(RESULTS / run).values
+        assert (values[:, -1] == np.nanmax(values, 1)).all()
+        assert round(-values[:, 0].mean(), -1) == 270
+    begins, ends = ([curve(RESULTS / run, "ppo_entropy").values[:, k].mean() for run in (etd, none)] for k in (0, -1))
+    assert f"{begins[0]:.1f}" == f"{begins[1]:.1f}"
+    assert f"entropy falls from {begins[0]:.1f} to {ends[0]:.1f} with ETD and to {ends[1]:.1f} with PPO" in page
+    kept = read("halfcheetah/evaluation.json")["rows"]
+    rows = find(RESULTS / "halfcheetah/README.md", "method", "actions", "return, per seed")
+    assert [row["return, per seed"] for row in rows] == [listed(np.array(row["return"])) for row in kept]
+    assert f"up to {max(max(row['return']) for row in kept):.0f} of a possible 1,000" in page
 
 
 # Single numbers --------------------------------------------------------------------------------------------------

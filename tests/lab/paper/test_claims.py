@@ -57,6 +57,36 @@ def test_to_match_is_to_be_at_most_a_little_behind(runs, ours, words):
     assert verdict("maze3d", made, "ETD is ahead").verdict == words
 
 
+@pytest.mark.parametrize(("ours", "words"), [(-200, "holds so far"), (-209, "holds so far"), (-211, "fails")])
+def test_a_large_return_is_matched_within_a_share_of_it(runs, ours, words):
+    task = "HalfCheetahVelSparse"
+    judged = verdict("halfcheetah", runs({(task, "none"): [ours] * 10, (task, "etd"): [-200] * 10}), "A bonus")
+    assert judged.verdict == words
+    assert judged.ours.endswith(f"{task} {ours} against -200 (etd); only 1 of 3 comparisons finished")
+
+
+def test_a_significant_lead_is_more_than_chance(runs):
+    """Five seeds that lie 0.005 apart, against five: 24 of 25 pairs won have p = 0.016, 19 of 25 p = 0.22."""
+    acrobot, hopper, cartpole = claims._CONTROL
+    made = runs({(acrobot, "none"): [0.5] * 10, (acrobot, "etd"): [0.516] * 10})
+    judged = verdict("dmc", made, "ETD is significantly")
+    assert judged.verdict == "holds so far"
+    ours = f"significantly ahead on 1 of 1: {acrobot} 0.52 against 0.50 (p = 0.016); only 1 of 3 tasks finished"
+    assert judged.ours == ours
+    near = made | runs({(hopper, "none"): [0.5] * 10, (hopper, "etd"): [0.506] * 10})
+    assert verdict("dmc", near, "ETD is significantly").verdict == "fails"
+    assert "(p = 0.22)" in verdict("dmc", near, "ETD is significantly").ours
+    behind = made | runs({(hopper, "none"): [0.6] * 10, (hopper, "etd"): [0.5] * 10})
+    assert verdict("dmc", behind, "ETD is significantly").verdict == "fails"
+    whole = made | runs(
+        {(task, name): [value] * 10 for task in (hopper, cartpole) for name, value in (("none", 100), ("etd", 200))}
+    )
+    judged = verdict("dmc", whole, "ETD is significantly")
+    assert judged.verdict == "holds"
+    assert judged.ours.startswith("significantly ahead on 3 of 3")
+    assert judged.ours.endswith(f"{cartpole} 200 against 100 (p = 0.0079)")
+
+
 @pytest.mark.parametrize(("zeros", "holds"), [(2, "holds"), (5, "holds"), (7, "fails"), (9, "fails")])
 def test_a_rival_that_never_arrives_is_known_to_need_more_than_was_run(runs, zeros, holds):
     made = runs({(FULL, "etd"): [0] * zeros + [0.95] * (10 - zeros), (FULL, "noveld"): [0] * 9 + [0.79]})

@@ -56,6 +56,13 @@ def test_noise_makes_another_task(logged) -> None:
     assert len(plot.draw_curves([plain, noisy]).axes) == 2
 
 
+def test_a_suites_own_settings_do_not_name_its_task(logged) -> None:
+    run = logged(ending(0.1), "a", env="HalfCheetahVelSparse-v0")
+    assert plot.task(run) == "HalfCheetahVelSparse-v0"
+    run.experiment = replace(run.experiment, env=replace(run.experiment.env, normalise=False))
+    assert plot.task(run) == "HalfCheetahVelSparse-v0 (normalise False)"
+
+
 def test_first_method_is_the_reference_without_etd(logged) -> None:
     runs = [logged(ending(0.1), "a", "rnd"), logged(ending(0.1), "b", "none")]
     assert statistics.gather(runs).methods == ["rnd", "no bonus"]

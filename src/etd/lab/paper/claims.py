@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from scipy import stats
 
 from etd.lab.paper import figures
 from etd.lab.paper.figures import EIGHT, NOISY
@@ -41,7 +42,9 @@ NOT_LEARNED = 0.1
 AHEAD = 0.005
 """The smallest lead that counts: two methods that learn nothing are not ahead of each other."""
 MATCHES = 0.05
-"""The largest gap at which one method matches another."""
+"""The largest gap at which one method matches another. Of returns above 1 both are shares."""
+SIGNIFICANT = 0.05
+"""The largest p of a significant difference."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +135,11 @@ def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...], lead: fl
             if rivals and (task, method) in runs:
                 ours, pairs = average(runs[task, method]), pairs + len(rivals)
                 rival = max(rivals, key=lambda other: rivals[other])
-                won += ours >= rivals[rival] + lead
-                apart = abs(ours - rivals[rival]) >= AHEAD
+                scale = max(1.0, abs(ours), abs(rivals[rival]))
+                won += ours >= rivals[rival] + lead * scale
+                apart = abs(ours - rivals[rival]) >= AHEAD * scale
                 who = rival + (_doubt(runs[task, method], runs[task, rival]) if apart else "")
-                said.append(f"{task} {ours:.2f} against {rivals[rival]:.2f} ({who})")
+                said.append(f"{task} {_number(ours)} against {_number(rivals[rival])} ({who})")
         if not said:
             missing = [(task, name) for task in tasks for name in (method, *others) if (task, name) not in runs]
             raise KeyError(missing[0])
@@ -145,6 +149,33 @@ def _best(method: str, others: tuple[str, ...], tasks: tuple[str, ...], lead: fl
         return Judgement(won == len(said), words, pairs == every)
 
     return judge
+
+
+def _significant(method: str, other: str, tasks: tuple[str, ...]) -> Judge:
+    """The method is significantly ahead of the other on every task, by a two-sided Mann-Whitney test of the seeds'
+    average returns."""
+
+    def judge(runs: Runs) -> Judgement:
+        won, said = 0, []
+        for task in tasks:
+            if (task, method) in runs and (task, other) in runs:
+                ours, theirs = (statistics.average(by_seed(runs[task, name], "return")) for name in (method, other))
+                p = float(stats.mannwhitneyu(ours, theirs, method="exact").pvalue)
+                ahead = statistics.better(ours[:, None], theirs[:, None])
+                won += p <= SIGNIFICANT and ahead > 0.5
+                means = " against ".join(_number(statistics.middle(values)) for values in (ours, theirs))
+                said.append(f"{task} {means} (p = {p:.2g})")
+        if not said:
+            raise KeyError((tasks[0], method))
+        words = f"significantly ahead on {won} of {len(said)}: " + "; ".join(said) + _of(len(said), len(tasks), "tasks")
+        return Judgement(won == len(said), words, len(said) == len(tasks))
+
+    return judge
+
+
+def _number(value: float) -> str:
+    """Returns of tens and hundreds without decimals."""
+    return f"{value:.{0 if abs(value) >= 10 else 2}f}"
 
 
 def _of(count: int, every: int, what: str) -> str:
@@ -186,6 +217,7 @@ def _say(steps: float, last: float) -> str:
     return f"{steps / 1e6:.1f} M steps" if np.isfinite(steps) else f"more than the {last / 1e6:.1f} M steps run"
 
 
+_CONTROL = ("Acrobot-swingup", "Hopper-hop", "Cartpole-swingup")
 _RIVALS = ("deir", "noveld", "e3b", "ec", "ngu", "rnd", "count", "none")
 
 CLAIMS: dict[str, list[Claim]] = {
@@ -246,6 +278,13 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim(
             "ETD is ahead of DEIR, NovelD and PPO in first-person mazes, or matches them",
             _best("etd", ("deir", "noveld", "none"), ("Maze3D-S3", "Maze3D-S4", "Maze3D-S5"), -MATCHES),
+        )
+    ],
+    "dmc": [Claim("ETD is significantly ahead of PPO on DeepMind Control", _significant("etd", "none", _CONTROL))],
+    "halfcheetah": [
+        Claim(
+            "A bonus does not help on HalfCheetahVelSparse",
+            _best("none", ("etd", "noveld", "e3b"), ("HalfCheetahVelSparse",), -MATCHES),
         )
     ],
 }

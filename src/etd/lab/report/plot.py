@@ -130,10 +130,11 @@ def draw_panel(run: Run) -> Figure:
 
 
 def task(run: Run) -> str:
-    """The run's environment with its non-default settings, such as noise; runs are comparable if this is the same."""
+    """The run's environment with its unusual settings, such as noise; runs are comparable if this is the same."""
     env = run.experiment.env
-    unusual = [(f.name, getattr(env, f.name)) for f in fields(env) if f.name not in ("id", "custom")]
-    words = [f"{name.replace('_', ' ')} {value}" for name, value in unusual if value != getattr(Task, name, None)]
+    usual = Task(normalise=bool(env.family and env.family.normalise))
+    given = [(f.name, getattr(env, f.name)) for f in fields(env) if f.name not in ("id", "custom")]
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in given if value != getattr(usual, name)]
     words += [f"{name.replace('_', ' ')} {value}" for name, value in settings(env.custom) if _is_word(value)]
     return f"{env.id} ({', '.join(words)})" if words else env.id
 
