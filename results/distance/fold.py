@@ -28,16 +28,16 @@ FITTED, JUDGED = 2_000, 2_000
 """minibatches that fit a potential, and that judge the distance with it"""
 
 
-@partial(jax.jit, static_argnums=2)
-def minibatches(seen: distance.Walks, key: jax.Array, count: int) -> jax.Array:
-    """[count, 2, PAIRS] cells of states and of their futures."""
+@partial(jax.jit, static_argnums=(2, 3))
+def minibatches(seen: distance.Walks, key: jax.Array, count: int, pairs: int = PAIRS) -> jax.Array:
+    """[count, 2, pairs] cells of states and of their futures."""
     bonus = distance.temporal(DISCOUNT)
 
     def draw(key: jax.Array) -> jax.Array:
-        walks = jax.random.randint(named(key, "walks"), (PAIRS,), 0, seen.cells.shape[1])
+        walks = jax.random.randint(named(key, "walks"), (pairs,), 0, seen.cells.shape[1])
         some = jax.tree.map(lambda leaf: leaf[:, walks], seen.rollout)
         rows = bonus.examples(None, some, (), named(key, "examples"))
-        chosen = jax.random.randint(named(key, "times"), (PAIRS,), 0, some.action.shape[0]) * PAIRS + jnp.arange(PAIRS)
+        chosen = jax.random.randint(named(key, "times"), (pairs,), 0, some.action.shape[0]) * pairs + jnp.arange(pairs)
         return jnp.stack([seen.cells.reshape(-1)[rows.obs[chosen]], seen.cells.reshape(-1)[rows.future[chosen]]])
 
     return jax.lax.map(draw, jax.random.split(key, count))
