@@ -725,7 +725,7 @@ def test_the_readme_and_the_site_quote_the_speeds() -> None:
     costs = (
         f"takes {relative['etd']:.2f} times as long as plain PPO's on an H200, with Count {relative['count']:.2f}, with"
     )
-    assert f"{costs} NGU, the dearest, {relative['ngu']:.2f}" in page
+    assert f"{costs} NGU, the most expensive, {relative['ngu']:.2f}" in page
     device = json.loads((RESULTS / "speed/h200-env.json").read_text())["speeds"]
     best = max(one["steps_per_s"] for one in device if one["what"] == "etd" and "DoorKey-8x8" in one["env"])
     assert f"{best / 1e6:.0f} M steps/s on DoorKey-8x8" in page
