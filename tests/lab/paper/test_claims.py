@@ -112,7 +112,7 @@ def test_a_run_without_a_finished_episode_is_missing(runs):
     made = runs({(FULL, "none"): NEVER, (task, "none"): silent})
     judged = verdict("minigrid", made, "PPO does not learn")
     assert judged.verdict == "holds so far"
-    assert judged.ours.endswith("; only 1 of 8 levels finished")
+    assert judged.ours.endswith("; only 1 of 8 tasks finished")
     late = verdict("bonuses", runs({(task, "etd"): [np.nan] * 2 + [0.95] * 7 + [np.nan]}), "ETD solves")
     assert (late.verdict, late.ours) == ("holds", "final return 0.95")
 
@@ -152,7 +152,7 @@ def test_one_run_can_refute_but_only_all_can_confirm(runs):
     made = runs({(FULL, "none"): NEVER, ("DoorKey-16x16", "none"): NEVER})
     judged = verdict("minigrid", made, "PPO does not learn")
     assert judged.verdict == "holds so far"
-    assert judged.ours.endswith("; only 2 of 8 levels finished")
+    assert judged.ours.endswith("; only 2 of 8 tasks finished")
     made |= runs({("MultiRoom-N6", "none"): LATE})
     assert verdict("minigrid", made, "PPO does not learn").verdict == "fails"
     made |= runs({(FULL, "etd"): EARLY, (FULL, "rnd"): NEVER})
