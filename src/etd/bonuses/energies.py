@@ -155,12 +155,17 @@ def diagonal(table: Array) -> Array:
 
 def forward(logits: Array) -> Array:
     """-E log softmax_j f(x_i, y_j) at j = i: which future belongs to this state?"""
-    return (jax.nn.logsumexp(logits, 1) - diagonal(logits)).mean()
+    return _contrast(logits, 1)
 
 
 def backward(logits: Array) -> Array:
     """-E log softmax_i f(x_i, y_j) at i = j: which state belongs to this future?"""
-    return forward(logits.T)
+    return _contrast(logits, 0)
+
+
+def _contrast(logits: Array, axis: int) -> Array:
+    """By axis and not by transposing, which takes a CPU as long as all the rest of the loss."""
+    return (jax.nn.logsumexp(logits, axis) - diagonal(logits)).mean()
 
 
 def symmetric(logits: Array) -> Array:
