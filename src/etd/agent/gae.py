@@ -26,4 +26,4 @@ def advantages(
         advantage = delta + discount * gae_lambda * keep * later
         return advantage, advantage
 
-    return jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, keep), reverse=True)[1]
+    return jax.lax.scan(back, jnp.zeros_like(delta[0]), (delta, keep), reverse=True, unroll=16)[1]

@@ -11,6 +11,7 @@ import numpy as np
 from etd.agent.policy import ActorCritic, Output
 from etd.agent.ppo import PPO
 from etd.core.keys import named
+from etd.core.packing import Packed, pack, unpack
 from etd.core.types import Array, Box, Discrete, Key, Rollout, Transition
 from etd.envs import autoreset
 from etd.envs.autoreset import Envs, StartPool
@@ -66,13 +67,14 @@ def collect(
     noise = action_noise(named(key, "action"), space, (steps, hidden.shape[0]))
     noise = jnp.zeros_like(noise) if greedy else noise
 
-    def advance(carry: tuple[Envs, Array], now: tuple[Array, Key]) -> tuple[tuple[Envs, Array], dict[str, Any]]:
-        (envs, hidden), (noise, step_key) = carry, now
+    def advance(carry: Packed, now: tuple[Array, Key]) -> tuple[Packed, Packed]:
+        (envs, hidden), (noise, step_key) = unpack(carry), now
         row, after_hidden = act(net, envs.now.obs, hidden, noise, keep)
         after, transition = autoreset.step(env, pool, envs, to_env(row["action"], space), step_key)
-        return (after, forget(after_hidden, transition)), {**row, "step": transition}
+        return pack((after, forget(after_hidden, transition))), pack({**row, "step": transition})
 
-    (envs, hidden), rows = jax.lax.scan(advance, (envs, hidden), (noise, step_keys(key, steps)))
+    carried, stacked = jax.lax.scan(advance, pack((envs, hidden)), (noise, step_keys(key, steps)))
+    (envs, hidden), rows = unpack(carried), unpack(stacked)
     last = net(envs.now.obs, hidden)
     ends = {"obs": envs.now.obs, "value": last.value, "hidden": hidden, "features": last.features}
     for name in sorted(ends.keys() & rows.keys()):  # sorted, so every process compiles the same program
