@@ -691,7 +691,10 @@ def test_the_speed_page_says_what_was_counted() -> None:
         ]
         assert f"| {row['seeds']} | {row['precision']} | {' | '.join(counts)} |".replace("|  |", "| |") in page
         shown += 1
-    assert shown == 6
+    assert shown == 9
+    turns = {"a step of acting": 512, "an update of the model": 128, "an update of the policy": 64}
+    totals = [sum(one[loop, 1, "float32"]["kernels"] * n for loop, n in turns.items()) for one in (before, after)]
+    assert f"{totals[0]:,} kernels before, {totals[1]:,} after" in _text("results/speed/README.md")
     moved = [after[f"an update of the {part}", 32, "bfloat16"]["megabytes"] for part in ("model", "policy")]
     assert f"take {(128 * moved[0] + 64 * moved[1]) / 4.3e6 * 1e3:.0f} ms in bfloat16" in _text(
         "results/speed/README.md"
