@@ -404,6 +404,20 @@ def test_the_dmc_page_says_in_words_what_was_kept_of_acrobot() -> None:
     assert f"ETD's return is {parts[0]} and {ends[0]}, PPO's {parts[1]} and {ends[1]} (IQM over seeds)." in page
 
 
+def test_the_dmc_page_says_in_words_what_was_kept_of_hopper() -> None:
+    page, hopper = _text("results/dmc/README.md"), "dmc/Hopper-hop"
+    assert chance(f"{hopper}/etd", f"{hopper}/none") == "1.00"
+    etd, none = (curve(RESULTS / hopper / name) for name in ("etd", "none"))
+    p = differ(f"{hopper}/etd", f"{hopper}/none")
+    assert f"none of which is ever above a return of {statistics.highest(none):.2f} (p = {p})." in page
+    parts = [quarters(f"{hopper}/{name}") for name in ("etd", "none")]
+    first, second = (f"{', '.join(part[:3])} and {part[3]}" for part in parts)
+    assert f"ETD's return is {first}, PPO's {second} (IQM over seeds)." in page
+    final = statistics.final(etd)
+    assert f"ETD's seed {final.argmax()} after" in page
+    assert final.min() > 30
+
+
 def test_the_halfcheetah_page_says_in_words_what_was_kept() -> None:
     page, here = _text("results/halfcheetah/README.md"), "halfcheetah/HalfCheetahVelSparse"
     etd, none = f"{here}/etd", f"{here}/none"
@@ -478,6 +492,10 @@ def test_the_index_quotes_the_kept_runs() -> None:
         "dmc:cartpole-swingup_sparse": f"on a CPU for {length('dmc/cpu/Cartpole-swingup/etd')}, "
         f"mean over seeds {_both('cpu/Cartpole-swingup')}; "
         f"on an H200, stopped after {_ends('Cartpole-swingup')}, mean {_both('Cartpole-swingup')}",
+        "dmc:hopper-hop": f"{_ends('Hopper-hop').split(' and ')[0]} steps: every seed of ETD is ahead of PPO's; final "
+        f"return, per seed, {COLUMNS['final return, per seed'](RESULTS / 'dmc/Hopper-hop/etd')} and at most "
+        f"{statistics.final(curve(RESULTS / 'dmc/Hopper-hop/none')).max():.2f}; return over training, mean over seeds "
+        f"{_both('Hopper-hop')}",
         "dmc:acrobot-swingup_sparse": f"stopped after {_ends('Acrobot-swingup')} steps: every seed of ETD is ahead of "
         "PPO's, but neither learns to swing up; return over training, of a possible 1,000: "
         f"mean over seeds {_both('Acrobot-swingup')}",
