@@ -425,7 +425,7 @@ def test_the_halfcheetah_page_says_in_words_what_was_kept() -> None:
     for run in (etd, none):  # "every seed's last is its highest"
         values = curve(RESULTS / run).values
         assert (values[:, -1] == np.nanmax(values, 1)).all()
-        assert round(-values[:, 0].mean(), -1) == 270
+        assert f"the noise costs about {round(-values[:, 0].mean(), -1):.0f} per episode" in page
     begins, ends = ([curve(RESULTS / run, "ppo_entropy").values[:, k].mean() for run in (etd, none)] for k in (0, -1))
     assert f"{begins[0]:.1f}" == f"{begins[1]:.1f}"
     assert f"entropy falls from {begins[0]:.1f} to {ends[0]:.1f} with ETD and to {ends[1]:.1f} with PPO" in page
@@ -703,11 +703,16 @@ def test_the_speed_page_says_what_was_counted() -> None:
         loop = row["loop"] or loop
         case = (loop, int(row["seeds"]), row["precision"])
         counts = [
-            f"{one[case][key]:,.0f}" if case in one else ""
+            f"{one[case][key]:,.0f}" if key in one.get(case, {}) else ""
             for key in ("kernels", "megabytes")
             for one in (before, after)
         ]
-        assert f"| {row['seeds']} | {row['precision']} | {' | '.join(counts)} |".replace("|  |", "| |") in page
+        assert (
+            f"| {row['seeds']} | {row['precision']} | {' | '.join(counts)} |".replace("|  |", "| |").replace(
+                "|  |", "| |"
+            )
+            in page
+        )
         shown += 1
     assert shown == 9
     turns = {"a step of acting": 512, "an update of the model": 128, "an update of the policy": 64}

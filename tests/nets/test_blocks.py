@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from etd.nets.blocks import Block, ConvBlock, Norm, batch_norm, conv, product, stored
+from etd.nets.blocks import Block, ConvBlock, Linear, Norm, batch_norm, conv, product, stored
 from etd.nets.cells import GRU, LSTM
 from etd.nets.model import create, descend
 from etd.training.compiled import CODE
@@ -18,6 +18,26 @@ STILL = optax.sgd(0.0)
 def of(build):
     """An ``init`` function of the module that ``build`` makes."""
     return lambda key: create(build, STILL, key)
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint8", "bool"])
+def test_whole_numbers_are_read_as_floats(quick, rng, kind):
+    """A kernel of fractions must not be rounded to the type of what it multiplies."""
+    x = rng.integers(0, 2, (3, 5, 5, 2)).astype(kind)
+
+    def run(x):
+        linear, blocks = Linear(2, 4), [ConvBlock((5, 5, 2), 4, kernel, stride, "none") for kernel, stride in STRIDES]
+        return linear(x), [block(x) for block in blocks]
+
+    for ours, floats in zip(
+        jax.tree.leaves(quick(run)(x)), jax.tree.leaves(quick(run)(x.astype("float32"))), strict=True
+    ):
+        np.testing.assert_array_equal(ours, floats)
+        assert ours.dtype == np.float32
+        assert len(np.unique(ours)) > 2
+
+
+STRIDES = (2, 1), (3, 2)
 
 
 @pytest.mark.parametrize("size", [2, 3])

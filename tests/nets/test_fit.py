@@ -28,7 +28,7 @@ def test_every_epoch_visits_every_example_once_in_a_new_order(quick):
     recorder = optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), write_row)
 
     def loss(net, batch, key):
-        return net.seen[...][:, batch].sum(), {"size": jnp.float32(batch.shape[0])}
+        return net.seen[...][:, batch].sum(), {"size": jnp.float32(batch.shape[0]), "place": batch}
 
     @quick
     def run(key):
@@ -38,6 +38,7 @@ def test_every_epoch_visits_every_example_once_in_a_new_order(quick):
     learner, metrics = run(jax.random.key(0))
     seen = np.asarray(learner.params["seen"]) - 1
     assert metrics["size"] == minibatch
+    assert metrics["place"] == (examples - 1) / 2  # the mean also of what is one number per example
     np.testing.assert_array_equal(seen.sum(1), minibatch)
     by_epoch = seen.reshape(epochs, -1, examples)
     np.testing.assert_array_equal(by_epoch.sum(1), 1)

@@ -28,6 +28,11 @@ def stored(x: Array) -> Array:
     return x.astype(jnp.bfloat16) if half else x
 
 
+def floating(x: Array) -> Array:
+    """Whole numbers as float32; floats of any width as they are."""
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)
+
+
 class Drawn(nnx.Param):
     """A weight drawn from U(-bound, bound); its value at construction is the bound."""
 
@@ -49,7 +54,7 @@ class Linear(nnx.Module):
 
     def multiply(self, x: Array) -> Array:
         """x W"""
-        return product(x, self.kernel[...])
+        return product(floating(x), self.kernel[...])
 
 
 @jax.custom_vjp
@@ -180,7 +185,7 @@ batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
 
 
 def _sums(a: Array, b: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Of both over axes, on an accelerator in one pass over the memory."""
+    """The sums of both over axes; on an accelerator in one pass over the memory."""
     if jax.default_backend() == "cpu":  # which has vector instructions for plain sums only
         return a.sum(axes), b.sum(axes)
     zero = jnp.zeros((), a.dtype)
@@ -221,7 +226,7 @@ class ConvBlock(nnx.Module):
         self.norm = Norm(norm, self.shape)
 
     def __call__(self, x: Array) -> Array:
-        pad = self.padding
+        x, pad = floating(x), self.padding
         x = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0))) if pad else x
         size, stride = self.kernel.shape[0], self.stride
         if size % stride == 0:
@@ -229,8 +234,8 @@ class ConvBlock(nnx.Module):
         else:
             steps = (stride, stride)
             layout = ("NHWC", "HWIO", "NHWC")
-            kernel = self.kernel[...].astype(x.dtype)
-            y = jax.lax.conv_general_dilated(x, kernel, steps, "VALID", dimension_numbers=layout)
+            x = x.astype(jnp.float32)
+            y = jax.lax.conv_general_dilated(x, self.kernel[...], steps, "VALID", dimension_numbers=layout)
         return stored(jax.nn.relu(self.norm(y, self.bias[...])))
 
 

@@ -46,7 +46,8 @@ def fit(
         batch = jax.tree.map(lambda leaf: leaf[order], examples)
         learner, metrics = descend(learner, optimiser, loss, batch, key, split)
         names[:] = metrics
-        return learner, jnp.stack(list(metrics.values()))  # one array: each would be a kernel of its own on a GPU
+        means = [jnp.mean(value) for value in metrics.values()]
+        return learner, jnp.stack(means)  # one array: each would be a kernel of its own on a GPU
 
     order_key, loss_key = jax.random.split(key)
     orders = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(order_key, epochs))

@@ -62,16 +62,19 @@ def look() -> None:
 
 def check_all(folder: Path) -> None:
     """In a process with eight devices."""
-    runner, handles, seen = _Processes(7, reuse=False), {}, {}
-    for number in range(2):
-        handles[runner.submit(Probe("", folder / str(number), small_experiment(), None, False, True, ()))] = number
-    while len(seen) < 2:
-        seen |= {handles[handle]: json.loads(ending.error) for handle, ending in runner.ended()}
-    assert seen == {
-        0: [2, "--xla_cpu_enable_fast_math=false  --xla_force_host_platform_device_count=2", devices.cores(0, 7)],
-        1: [1, "--xla_cpu_enable_fast_math=false  --xla_force_host_platform_device_count=1", devices.cores(1, 7)],
-    }
-    assert sorted(runner.free) == list(range(7))  # the next worker gets the devices of one that has ended
+    flags, every = (
+        "--xla_cpu_enable_fast_math=false  --xla_force_host_platform_device_count",
+        sorted(os.sched_getaffinity(0)),
+    )
+    for workers, counts in ((7, (2, 1)), (2, (4, 4))):
+        runner, handles, seen = _Processes(workers, reuse=False), {}, {}
+        for number in range(2):
+            handles[runner.submit(Probe("", folder / str(number), small_experiment(), None, False, True, ()))] = number
+        while len(seen) < 2:
+            seen |= {handles[handle]: json.loads(ending.error) for handle, ending in runner.ended()}
+        for number, count in enumerate(counts):
+            assert seen[number] == [count, f"{flags}={count}", devices.cores(number, workers) or every]
+        assert sorted(runner.free) == list(range(workers))  # the next worker gets the devices of one that has ended
 
     assert devices.sentence(1) == ""
     assert devices.sentence(2) == "2 workers on 8 x cpu: each has 4 devices of its own."
@@ -115,9 +118,9 @@ def test_one_device_is_not_worth_a_word(monkeypatch: pytest.MonkeyPatch) -> None
 def test_where_the_cpu_trains_each_worker_has_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {2, 3, 5, 7, 8})
     assert [devices.cores(worker, 2) for worker in range(2)] == [[2, 5, 8], [3, 7]]
-    assert devices.cores(6, 7) == [3]
+    assert devices.cores(6, 7) == []
     assert devices.sentence(1) == ""
     assert devices.sentence(2) == "2 workers on 5 cores: each has 2 or 3 cores of its own."
-    assert devices.sentence(7) == "7 workers on 5 cores: each has 1 core, which others use as well."
+    assert devices.sentence(7) == "7 workers share 5 cores."
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert devices.cores(0, 2) == []

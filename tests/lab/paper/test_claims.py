@@ -87,6 +87,23 @@ def test_a_significant_lead_is_more_than_chance(runs):
     assert judged.ours.endswith(f"{cartpole} 200 against 100 (p = 0.0079)")
 
 
+def test_too_few_seeds_cannot_show_a_significant_lead(runs, logged):
+    task, steps = claims._CONTROL[0], np.linspace(1e5, 1.1e6, 10, dtype=int)
+    env = figures.TASKS[task][0]
+
+    def few(name, returns):
+        return logged(np.tile(np.asarray(returns)[:, None], 10), name, env=env, step=np.tile(steps, (len(returns), 1)))
+
+    judged = verdict("dmc", {(task, "etd"): few("a", [3, 4, 5]), (task, "none"): few("b", [0, 1, 2])}, "ETD is")
+    assert (judged.verdict, judged.ours) == ("not run", f"{task}/etd with more seeds is missing")
+    alone = verdict("dmc", {(task, "etd"): few("c", [3, 4, 5])}, "ETD is")
+    assert alone.ours == f"{task}/none is missing"
+    silent = {(task, "etd"): few("d", [5, 6, 7, 8, np.nan]), (task, "none"): few("e", [0, 0, 1, 2, 3])}
+    assert verdict("dmc", silent, "ETD is").ours.startswith(f"significantly ahead on 1 of 1: {task} 6.50 against 1.00")
+    ties = {(task, "etd"): few("f", [0, 4, 5, 6, 7]), (task, "none"): few("g", [0] * 5)}
+    assert "(p = 0.048)" in verdict("dmc", ties, "ETD is").ours  # by all 252 permutations; 0.056 if ties are ignored
+
+
 @pytest.mark.parametrize(("zeros", "holds"), [(2, "holds"), (5, "holds"), (7, "fails"), (9, "fails")])
 def test_a_rival_that_never_arrives_is_known_to_need_more_than_was_run(runs, zeros, holds):
     made = runs({(FULL, "etd"): [0] * zeros + [0.95] * (10 - zeros), (FULL, "noveld"): [0] * 9 + [0.79]})

@@ -197,7 +197,7 @@ def show(plan: Plan, workers: int, console: Console) -> None:
     """Print the plan and its notes."""
     check_options(workers)
     console.print(plans.table(plan, workers))
-    for note in filter(None, (devices.sentence(workers), *plan.notes)):
+    for note in filter(None, (devices.sentence(plan.workers(workers)), *plan.notes)):
         console.print(note, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""The devices of each worker, and its cores where these train. Left alone, every worker would use the same ones."""
+"""The devices of each worker or, where the CPU trains, its cores. Left alone, all workers would use the same ones."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def environment(worker: int, workers: int) -> dict[str, str]:
 
 
 def cores(worker: int, workers: int) -> list[int]:
-    """The cores of a worker; empty if it may use any, as where a GPU trains. Two trainings on a core each make 1.6
-    times as many steps as one on both: small products and host environments gain little from a second core."""
+    """The cores of a worker; empty if it may use any, as where a GPU trains or there are more workers than cores. Two
+    trainings on a core each make 1.6 times as many steps as one on both: small products and host environments gain
+    little from a second core."""
     if jax.default_backend() != "cpu" or not hasattr(os, "sched_getaffinity"):
         return []
     here = sorted(os.sched_getaffinity(0))
-    return [here[k] for k in share(worker, workers, len(here))]
+    return [here[k] for k in share(worker, workers, len(here))] if workers <= len(here) else []
 
 
 def share(worker: int, workers: int, count: int) -> list[int]:
-    """The devices or cores of a worker, of ``count``: equal shares, or one that others have too if these are few.
+    """The devices or cores of a worker, of ``count``: equal shares, or one each if there are too few.
 
     >>> share(1, 3, 8), share(9, 16, 8)
     ([1, 4, 7], [1])
@@ -60,6 +61,8 @@ def sentence(workers: int) -> str:
         where = counted(count, what)
     if workers == 1 or count == 1:
         return ""
+    if what == "core" and workers > count:
+        return f"{counted(workers, 'worker')} share {where}."
     sizes = sorted({len(share(k, workers, count)) for k in range(workers)})
     shared = ", which others use as well" if workers > count else " of its own"
     each = f"{' or '.join(map(str, sizes))} {what}{'s' * (sizes[-1] > 1)}{shared}"

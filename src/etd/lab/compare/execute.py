@@ -117,7 +117,7 @@ def execute(
         if alone:
             runner = _Here(stop)
         elif cluster is None:
-            runner = _Processes(workers, reuse=plan.quick)
+            runner = _Processes(plan.workers(workers), reuse=plan.quick)
         else:
             runner = _Cluster(cluster)
         drive(runner, work, stop, tell)
@@ -267,11 +267,13 @@ class _Worker:
         self.number = number
         ours, theirs = socket.socketpair()
         with theirs:
-            called = f"serve({theirs.fileno()}, {os.getpid()}, {devices.cores(number, workers)})"
+            cores = devices.cores(number, workers)
+            pin = f"import os; os.sched_setaffinity(0, {cores}); " if cores else ""  # before libraries start threads
+            called = f"from etd.lab.compare.execute import serve; serve({theirs.fileno()}, {os.getpid()})"
             # Parallel processes must not each reserve most of the device's memory.
             share = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
             self.process = subprocess.Popen(
-                [sys.executable, "-c", f"from etd.lab.compare.execute import serve; {called}"],
+                [sys.executable, "-c", pin + called],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # only the parent handles Ctrl-C
                 env={**share, **os.environ, **devices.environment(number, workers), "PYTHONPATH": search_path()},
@@ -299,11 +301,9 @@ class _Worker:
             self.process.wait()
 
 
-def serve(line: int, parent: int, cores: list[int]) -> None:
+def serve(line: int, parent: int) -> None:
     """A worker's main loop: train what comes over the line until it closes. It dies with its parent."""
     die_with(parent)
-    if cores:  # before JAX counts them, and before it has threads
-        os.sched_setaffinity(0, cores)
     orders = Connection(line)
     while True:
         try:

@@ -83,6 +83,10 @@ class Plan:
     stopped: int = 0
     """the signal that ended its training early; 0 if none did"""
 
+    def workers(self, wanted: int) -> int:
+        """At most one for each run that is left: one without a run would keep its share of the devices idle."""
+        return max(1, min(wanted, sum(not job.done for job in self.jobs)))
+
     def now(self) -> Plan:
         """The same plan, with the current state of the directories."""
         return replace(self, jobs=tuple(job_at(job.entry, job.path) for job in self.jobs))
