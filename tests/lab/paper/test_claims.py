@@ -87,6 +87,16 @@ def test_a_significant_lead_is_more_than_chance(runs):
     assert judged.ours.endswith(f"{cartpole} 200 against 100 (p = 0.0079)")
 
 
+def test_to_do_well_on_several_tasks_is_to_do_well_on_the_worst(runs):
+    made = runs({("Reach", "none"): EARLY, ("Hammer", "none"): LATE})
+    judged = verdict("metaworld", made, "PPO performs well")
+    ours = "final return at least 0.95 (Reach); only 2 of 3 tasks finished"
+    assert (judged.verdict, judged.ours) == ("holds so far", ours)
+    made |= runs({("Button-press", "none"): [0.0] * 5 + [0.8] * 5})
+    judged = verdict("metaworld", made, "PPO performs well")
+    assert (judged.verdict, judged.ours) == ("fails", "final return at least 0.80 (Button-press)")
+
+
 def test_too_few_seeds_cannot_show_a_significant_lead(runs, logged):
     task, steps = claims._CONTROL[0], np.linspace(1e5, 1.1e6, 10, dtype=int)
     env = figures.TASKS[task][0]

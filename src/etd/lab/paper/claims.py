@@ -297,6 +297,12 @@ CLAIMS: dict[str, list[Claim]] = {
         )
     ],
     "dmc": [Claim("ETD is significantly ahead of PPO on DeepMind Control", _significant("etd", "none", _CONTROL))],
+    "metaworld": [
+        Claim(
+            f"PPO performs well (return {NEAR_OPTIMAL}) on Meta-World without a bonus",
+            _above("none", ("Reach", "Hammer", "Button-press"), NEAR_OPTIMAL),
+        )
+    ],
     "halfcheetah": [
         Claim(
             "A bonus does not help on HalfCheetahVelSparse",
