@@ -418,6 +418,53 @@ def test_the_dmc_page_says_in_words_what_was_kept_of_hopper() -> None:
     assert final.min() > 30
 
 
+def test_the_dmc_page_says_what_a_gap_is_worth() -> None:
+    page, gap = _text("results/dmc/README.md"), "dmc/gap-25/Cartpole-swingup/etd"
+    assert Run.open(RESULTS / gap).experiment.bonus.gap == 25
+    chances, ps = (
+        [measure(gap, f"dmc/{task}") for task in ("cpu/Cartpole-swingup/none", "cpu/Cartpole-swingup/etd")]
+        + [measure(gap, f"dmc/Cartpole-swingup/{name}") for name in ("none", "etd")]
+        for measure in (chance, differ)
+    )
+    assert (
+        f"beats one of PPO with probability {chances[0]}, p = {ps[0]}) and of ETD there ({chances[1]}, p = {ps[1]})"
+        in page
+    )
+    assert f"with probability {chances[2]} (p = {ps[2]}) and {chances[3]} (p = {ps[3]})." in page
+    final = statistics.final(curve(RESULTS / gap))
+    assert f"Every seed ends above a return of {final.min() // 10 * 10:.0f}." in page
+
+
+def test_the_dmc_page_says_which_states_are_nearest() -> None:
+    columns = ("the nearest is the previous state", "one of the last five")
+    rows = find(
+        RESULTS / "dmc/README.md",
+        "agent",
+        "seeds",
+        *columns,
+        "rank correlation of the bonus with the last step's length",
+    )
+    kept = {one["env"]: one for one in read("dmc/nearest.json")}
+    for row, env in zip(
+        rows, ("dmc:cartpole-swingup_sparse", "dmc:hopper-hop", "MiniGrid-DoorKey-8x8-v0"), strict=True
+    ):
+        seeds = kept[env]["seeds"]
+        share, near, rank = (
+            np.mean([one[name] for one in seeds]) for name in ("previous", "just before", "rank correlation")
+        )
+        expected = [str(len(seeds)), f"{share:.0%}".replace("%", " %"), f"{near:.0%}".replace("%", " %"), f"{rank:.2f}"]
+        assert list(row.values())[1:] == expected
+        if "M steps" in row["agent"]:
+            assert f"{kept[env]['steps'] / 1e6:.2f} M steps" in row["agent"]
+
+
+def test_the_metaworld_page_says_in_words_what_was_kept() -> None:
+    page, etd, none = _text("results/metaworld/README.md"), "metaworld/Reach/etd", "metaworld/Reach/none"
+    assert chance(none, etd) == "1.00"
+    assert f"in every pair of seeds (p = {differ(none, etd)}, the least that three seeds can show" in page
+    assert f"in up to {statistics.highest(curve(RESULTS / none)):.0%} of its".replace("%", " %") in page
+
+
 def test_the_halfcheetah_page_says_in_words_what_was_kept() -> None:
     page, here = _text("results/halfcheetah/README.md"), "halfcheetah/HalfCheetahVelSparse"
     etd, none = f"{here}/etd", f"{here}/none"
@@ -473,6 +520,7 @@ def test_the_index_quotes_the_kept_runs() -> None:
         name: ", ".join(iqm(RESULTS / f"maze3d/Maze3D-S{size}/{METHODS[name]}") for size in (3, 4, 5))
         for name in ("ETD", "DEIR", "NovelD", "PPO")
     }
+    gap = over_training(RESULTS / "dmc/gap-25/Cartpole-swingup/etd")
     expected = {
         "DoorKey-8x8, ETD": f"five seeds: return 0.9 after {between(first('doorkey-8x8/etd', 0.9))} steps",
         "DoorKey-8x8, PPO": f"five seeds: final return {ppo.min():.2f} to {ppo.max():.2f} "
@@ -491,7 +539,11 @@ def test_the_index_quotes_the_kept_runs() -> None:
         f"S4, S5: {'; '.join(f'{name} {values}' for name, values in mazes.items())}. S5 is not learned",
         "dmc:cartpole-swingup_sparse": f"on a CPU for {length('dmc/cpu/Cartpole-swingup/etd')}, "
         f"mean over seeds {_both('cpu/Cartpole-swingup')}; "
-        f"on an H200, stopped after {_ends('Cartpole-swingup')}, mean {_both('Cartpole-swingup')}",
+        f"on an H200, stopped after {_ends('Cartpole-swingup')}, mean {_both('Cartpole-swingup')}; "
+        f"ETD with a gap of 25, on a CPU, mean {gap.mean():.0f}, IQM {statistics.middle(gap):.0f}",
+        "metaworld:reach": "return over training, mean over seeds, ETD "
+        f"{rounded(over_training(RESULTS / 'metaworld/Reach/etd').mean())} and PPO "
+        f"{rounded(over_training(RESULTS / 'metaworld/Reach/none').mean())}; neither learns it",
         "dmc:hopper-hop": f"{_ends('Hopper-hop').split(' and ')[0]} steps: every seed of ETD is ahead of PPO's; final "
         f"return, per seed, {COLUMNS['final return, per seed'](RESULTS / 'dmc/Hopper-hop/etd')} and at most "
         f"{statistics.final(curve(RESULTS / 'dmc/Hopper-hop/none')).max():.2f}; return over training, mean over seeds "

@@ -38,6 +38,7 @@ VARIANTS = {
     "symmetric": (ETD(**SMALL, symmetric=True), "symmetric", np.min),
     "l2": (ETD(**SMALL, energy="l2", aggregate="quantile10"), "l2", lambda d: np.quantile(d, 0.1)),
     "cos": (ETD(**SMALL, energy="cos", aggregate="knn10"), "cos", lambda d: np.sort(d)[min(9, len(d) - 1)]),
+    "gap": (ETD(**SMALL, gap=3), "mrn", lambda d: d[: max(1, len(d) - 2)].min()),  # but the last two, oldest first
     "authors' endings": (ETD(**SMALL, ending="next"), "mrn", np.min),
     "dot": (ETD(**SMALL, energy="dot", aggregate="knn10avg"), "dot", lambda d: np.sort(d)[:10].mean()),
 }

@@ -10,6 +10,9 @@ Each step is scored by its true next observation; at an episode's end that is it
 episode's first as in the authors' code, which rewards ending an episode (``ending="next"`` does the same). As in the
 authors' code, the memory keeps the trunk's features as computed when the state was seen, and the encoder is applied to
 them with the current weights.
+
+Not in the paper: ``gap`` leaves out the states just before. Where states change little from step to step, the previous
+one is almost always the nearest, and the bonus is then paid for moving fast.
 """
 
 from __future__ import annotations
@@ -73,6 +76,8 @@ class ETD(LearnedBonus):
     """the InfoNCE loss: from states to futures, back, or the mean of both"""
     aggregate: Literal["min", "quantile10", "knn10", "knn10avg"] = "min"
     """how the distances from all states of the episode become one number"""
+    gap: int = limited(1, least=1)
+    """compare a state with those at least this many steps before it, and with the episode's first; 1 is the paper's"""
     symmetric: bool = False
     """drop MRN's asymmetric half"""
     ending: Literal["last", "next"] = "last"
@@ -113,5 +118,8 @@ class ETD(LearnedBonus):
         return energies.DISTANCES[self.energy](x, y)
 
     def nearest(self, past: Array, new: Array, stored: Array) -> Array:
-        """The bonus [B] of embeddings new [B, D] among those past [A, D] that are ``stored`` [A, B]."""
+        """The bonus [B] of embeddings new [B, D] among those past [A, D] that are ``stored`` [A, B], oldest first."""
+        if self.gap > 1:
+            place = jnp.cumsum(stored, 0)  # from 1; the last is the state one step before
+            stored = stored & ((place == 1) | (place <= place[-1] - self.gap + 1))
         return energies.AGGREGATES[self.aggregate](self.distance(past, new), stored)
