@@ -418,6 +418,22 @@ def test_the_dmc_page_says_in_words_what_was_kept_of_hopper() -> None:
     assert final.min() > 30
 
 
+def test_the_dmc_page_says_what_the_entropy_coefficient_is_worth() -> None:
+    page, without, hopper = _text("results/dmc/README.md"), "dmc/entropy-0/Hopper-hop", "dmc/Hopper-hop"
+
+    def entropy(run: str) -> list[str]:
+        return [f"{value:.1f}" for value in curve(RESULTS / run, "ppo_entropy").values[:, [0, -1]].mean(0)]
+
+    ppo, etd = entropy(f"{hopper}/none"), entropy(f"{hopper}/etd")
+    assert f"PPO's entropy rises from {ppo[0]} to {ppo[1]}, ETD's from {etd[0]} to {etd[1]} (means" in page
+    assert f"Without it PPO's falls to {entropy(f'{without}/none')[1]}, and" in page
+    assert chance(f"{without}/etd", f"{without}/none") == "1.00"
+    p = differ(f"{without}/etd", f"{without}/none")
+    assert f"Every seed of ETD still beats every one of PPO (p = {p})" in page
+    same = f"{chance(f'{without}/etd', f'{hopper}/etd')}, p = {differ(f'{without}/etd', f'{hopper}/etd')}"
+    assert f"with probability {same}):" in page
+
+
 def test_the_dmc_page_says_what_a_gap_is_worth() -> None:
     page, gap = _text("results/dmc/README.md"), "dmc/gap-25/Cartpole-swingup/etd"
     assert Run.open(RESULTS / gap).experiment.bonus.gap == 25
@@ -463,6 +479,12 @@ def test_the_metaworld_page_says_in_words_what_was_kept() -> None:
     assert chance(none, etd) == "1.00"
     assert f"in every pair of seeds (p = {differ(none, etd)}, the least that three seeds can show" in page
     assert f"in up to {statistics.highest(curve(RESULTS / none)):.0%} of its".replace("%", " %") in page
+    without = "metaworld/entropy-0/Reach/none"
+    before, after = (curve(RESULTS / run, "ppo_entropy").values[:, [0, -1]].mean(0) for run in (none, without))
+    assert f"PPO's entropy rises from {before[0]:.1f} to {before[1]:.1f} (mean over seeds)." in page
+    far = f"{curve(RESULTS / without).steps[-1] / 1e6:.2f} M steps"
+    highest = f"its return is never above {statistics.highest(curve(RESULTS / without)):.2f}:"
+    assert f"Without it PPO's falls to {after[1]:.1f} in {far}, but {highest}" in page
 
 
 def test_the_halfcheetah_page_says_in_words_what_was_kept() -> None:
