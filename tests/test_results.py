@@ -426,7 +426,7 @@ def test_the_dmc_page_says_what_the_entropy_coefficient_is_worth() -> None:
 
     ppo, etd = entropy(f"{hopper}/none"), entropy(f"{hopper}/etd")
     assert f"PPO's entropy rises from {ppo[0]} to {ppo[1]}, ETD's from {etd[0]} to {etd[1]} (means" in page
-    assert f"Without it PPO's falls to {entropy(f'{without}/none')[1]}, and" in page
+    assert f"With a coefficient of 0, PPO's falls to {entropy(f'{without}/none')[1]}, and" in page
     assert chance(f"{without}/etd", f"{without}/none") == "1.00"
     p = differ(f"{without}/etd", f"{without}/none")
     assert f"Every seed of ETD still beats every one of PPO (p = {p})" in page
