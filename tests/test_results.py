@@ -483,6 +483,8 @@ def test_the_metaworld_page_says_in_words_what_was_kept() -> None:
     before, after = (curve(RESULTS / run, "ppo_entropy").values[:, [0, -1]].mean(0) for run in (none, without))
     final = statistics.final(curve(RESULTS / "metaworld/Button-press/none"))
     assert f"On Button-press two of PPO's three seeds end at {np.sort(final)[1]:.2f} or more" in page
+    hammer = statistics.final(curve(RESULTS / "metaworld/Hammer/none"))
+    assert f"on Hammer all three end at {hammer.min():.2f} or more." in page
     assert f"PPO's entropy rises from {before[0]:.1f} to {before[1]:.1f} (mean over seeds)." in page
     far = f"{curve(RESULTS / without).steps[-1] / 1e6:.2f} M steps"
     highest = f"its return is never above {statistics.highest(curve(RESULTS / without)):.2f}:"
