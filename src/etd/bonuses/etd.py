@@ -11,8 +11,8 @@ episode's first as in the authors' code, which rewards ending an episode (``endi
 authors' code, the memory keeps the trunk's features as computed when the state was seen, and the encoder is applied to
 them with the current weights.
 
-Not in the paper: ``gap`` leaves out the states just before. Where states change little from step to step, the previous
-one is almost always the nearest, and the bonus is then paid for moving fast.
+Not in the paper: ``gap`` leaves out the states just before. Where states change little from step to step, one of
+the last few is almost always the nearest, and the bonus is then paid for moving fast.
 """
 
 from __future__ import annotations
